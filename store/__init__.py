@@ -1,0 +1,1 @@
+"""The canonical history on disk, behind one small protocol."""

@@ -1,0 +1,125 @@
+"""One connection, one thread, many callers: work is gathered while the thread is busy and then done in one hop."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import aiosqlite
+
+from store.errors import StoreError, store_error
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], Any]
+Outcome = tuple[Any, StoreError | None]
+Batch = Callable[[sqlite3.Connection, Sequence[Work]], list[Outcome]]
+
+MAX_BATCH = 128
+"""Items of one transaction: bounds what one caller waits for, and what one failed commit takes with it."""
+
+
+async def hop(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    """Run a function on the connection's own thread. Every access to SQLite goes through here.
+
+    aiosqlite offers one hop per statement; a transaction in one hop is three times as fast.
+    """
+    result: T = await connection._execute(work, connection._conn)  # type: ignore[no-untyped-call]  # noqa: SLF001 see above
+    return result
+
+
+def write_together(connection: sqlite3.Connection, batch: Sequence[Work]) -> list[Outcome]:
+    """Run a batch in one transaction, each item in a savepoint: an item that fails takes only itself back (R4.5)."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        outcomes = [_in_savepoint(connection, work) for work in batch]
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        return [(None, store_error(error))] * len(batch)
+    return outcomes
+
+
+def _in_savepoint(connection: sqlite3.Connection, work: Work) -> Outcome:
+    connection.execute("SAVEPOINT item")  # fails, as it must, if an earlier item's error has ended the transaction
+    try:
+        value = work(connection)
+    except Exception as error:  # noqa: BLE001 whatever an item does wrong belongs to its caller alone
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO item")
+            connection.execute("RELEASE item")
+        return None, store_error(error)
+    connection.execute("RELEASE item")
+    return value, None
+
+
+def read_together(connection: sqlite3.Connection, batch: Sequence[Work]) -> list[Outcome]:
+    """Run a batch of reads on one snapshot."""
+    try:
+        connection.execute("BEGIN")
+        outcomes = [_read(connection, work) for work in batch]
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        return [(None, store_error(error))] * len(batch)
+    return outcomes
+
+
+def _read(connection: sqlite3.Connection, work: Work) -> Outcome:
+    try:
+        return work(connection), None
+    except Exception as error:  # noqa: BLE001 whatever an item does wrong belongs to its caller alone
+        return None, store_error(error)
+
+
+class Lane:
+    """Callers' work on one connection, a batch per hop. While one batch runs, the next gathers."""
+
+    def __init__(self, connection: aiosqlite.Connection, batch: Batch) -> None:
+        self._connection = connection
+        self._batch = batch
+        self._queue: list[tuple[Work, asyncio.Future[Any]]] = []
+        self._wake = asyncio.Event()
+        self._closed = False
+        self._task = asyncio.create_task(self._drain(), name=f"store-{batch.__name__}")
+
+    async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """The function's result. Raises StoreError. A caller that is cancelled leaves its work to be done."""
+        if self._closed:
+            raise StoreError("closed", "the store is closed")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.append((work, future))
+        self._wake.set()
+        return await future
+
+    async def close(self) -> None:
+        """Do what is queued, then close the connection."""
+        self._closed = True
+        self._wake.set()
+        await self._task
+        await self._connection.close()
+
+    async def _drain(self) -> None:
+        while self._queue or not self._closed:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                items, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
+                await self._run(items)
+
+    async def _run(self, items: Sequence[tuple[Work, asyncio.Future[Any]]]) -> None:
+        batch = [work for work, _ in items]
+        try:
+            outcomes = await hop(self._connection, lambda connection: self._batch(connection, batch))
+        except Exception as error:  # noqa: BLE001 the lane outlives a hop that fails; its callers are told
+            outcomes = [(None, store_error(error))] * len(items)
+        for (_, future), (value, failure) in zip(items, outcomes, strict=True):
+            if future.done():  # the caller was cancelled
+                continue
+            if failure is None:
+                future.set_result(value)
+            else:
+                future.set_exception(failure)
