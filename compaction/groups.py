@@ -3,19 +3,20 @@
 Everything here is linear in the number of messages, and knows of a message only its role and what it calls or answers.
 """
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from compaction.types import Path
+from compaction.types import Message, Path
 
 Span = tuple[int, int]
 """First and last seq, both included."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One atomic group, or one message without calls: what no cut may divide (SPEC 1)."""
+class Step(NamedTuple):
+    """One atomic group, or one message without calls: what no cut may divide (SPEC 1).
+
+    A named tuple, since a long history is divided on every request, and a frozen dataclass takes five times as long.
+    """
 
     first: int
     last: int
@@ -37,19 +38,7 @@ def steps(path: Path) -> tuple[Step, ...]:
     group waits for, or a second one for the same call, is an orphan. An orphan between two results of a group is
     inside it, as no cut may come there.
     """
-    found: list[Step] = []
-    seq, end, messages = 1, len(path), path.messages
-    last_speaker = _last_speaker(path)
-    while seq <= end:
-        message = messages[seq - 1]
-        if message.role == "assistant" and message.calls:
-            last, complete = _group(path, seq)
-            found.append(Step(seq, last, "assistant", True, complete, complete or seq < last_speaker))
-        else:
-            last = seq
-            found.append(Step(seq, seq, message.role, False, message.role != "tool", True))
-        seq = last + 1
-    return tuple(found)
+    return tuple(_steps(path, 1))
 
 
 def last_user_run(path: Path) -> Span | None:
@@ -110,8 +99,8 @@ def turn_steps(path: Path) -> tuple[Span, ...]:
     after, unfinished = run[1] if run else 0, prefill(path)
     return tuple(
         (step.first, step.last)
-        for step in steps(path)
-        if step.first > after and step.role == "assistant" and step.complete and step.first != unfinished
+        for step in _steps(path, after + 1)
+        if step.role == "assistant" and step.complete and step.first != unfinished
     )
 
 
@@ -129,16 +118,33 @@ def legal_cuts(path: Path) -> tuple[int, ...]:
     return tuple(sorted(cuts))
 
 
-def _group(path: Path, seq: int) -> tuple[int, bool]:
+def _steps(path: Path, first: int) -> list[Step]:
+    """The steps from `first` on, which must begin one."""
+    found: list[Step] = []
+    messages, last_speaker, seq = path.messages, _last_speaker(path), first
+    while seq <= len(messages):
+        message, last = messages[seq - 1], seq
+        if message.role == "assistant" and message.calls:
+            last, complete = _group(messages, seq)
+            found.append(Step(seq, last, "assistant", True, complete, complete or seq < last_speaker))
+        else:
+            found.append(Step(seq, seq, message.role, False, message.role != "tool", True))
+        seq = last + 1
+    return found
+
+
+def _group(messages: Sequence[Message], seq: int) -> tuple[int, bool]:
     """The last message of the group that the assistant message at `seq` opens, and whether all calls have results."""
-    messages = path.messages
-    waiting = Counter(call.id for call in messages[seq - 1].calls)
-    missing, last, at = waiting.total(), seq, seq
+    calls = messages[seq - 1].calls
+    waiting: dict[str | None, int] = {}
+    for call in calls:
+        waiting[call.id] = waiting.get(call.id, 0) + 1
+    missing, last, at = len(calls), seq, seq
     while missing and at < len(messages) and messages[at].role == "tool":
+        answers = messages[at].answers
         at += 1
-        answers = messages[at - 1].answers
-        if answers is not None and waiting[answers] > 0:
-            waiting[answers] -= 1
+        if left := waiting.get(answers, 0):
+            waiting[answers] = left - 1
             missing -= 1
             last = at
     return last, not missing
@@ -170,7 +176,8 @@ def _before_open_group(path: Path, whole: tuple[Step, ...]) -> set[int]:
 
 def _not_before_result(path: Path, _whole: tuple[Step, ...]) -> set[int]:
     """What is sent after a checkpoint never begins with a result: not even an orphan loses what it followed."""
-    return {seq for seq in range(1, len(path) + 1) if seq == len(path) or path.messages[seq].role != "tool"}
+    before_results = {seq for seq, message in enumerate(path.messages) if message.role == "tool"}
+    return set(range(1, len(path) + 1)) - before_results
 
 
 _RULES: tuple[_Rule, ...] = (_between_steps, _before_open_group, _not_before_result)

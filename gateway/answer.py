@@ -12,6 +12,8 @@ from gateway.sse import Event, EventDecoder
 from gateway.upstream import UpstreamResponse
 from gateway.wire import decode_message
 
+MOST_HELD = 1 << 20
+"""Bytes of an error stream that are kept while another attempt is made."""
 NO_ERROR = Verdict(AnswerKind.NONE, None, None, at_least=False)
 
 
@@ -37,6 +39,11 @@ class Answer:
         """The provider did what it was asked."""
         return self.response.status < 300 and self.verdict.kind is AnswerKind.NONE
 
+    async def hold(self) -> None:
+        """Read what is left of a refusal, so that it can be given when its connection is no more."""
+        if self.events is not None:
+            await self.events.hold()
+
 
 class EventStream:
     """The events of an answer in batches as they arrive; a batch may be looked at before it is taken."""
@@ -53,6 +60,12 @@ class EventStream:
         while not self._pending and not self._ended:
             await self._read()
         return self._pending[0] if self._pending else None
+
+    async def hold(self) -> None:
+        """Read on to the end, or to the most that is kept of an error."""
+        while not self._ended and sum(len(event.raw) for event in self._pending) < MOST_HELD:
+            await self._read()
+        self._ended = True
 
     async def batches(self) -> AsyncIterator[list[Event]]:
         """All events in order, those that were looked at first."""
@@ -80,7 +93,7 @@ async def read_answer(response: UpstreamResponse, facts: RequestFacts, *, wants_
     body = await response.read()
     plain = ResponseDecoder(response.header("content-encoding")).feed(body)
     value = decode_message(plain)
-    if response.status < 300 and isinstance(value, dict) and "choices" in value:
+    if response.status < 300 and _says_something(value):
         return Answer(response, NO_ERROR, body, value)
     verdict = classify(response.status, response.header("content-type"), plain, facts)
     return Answer(response, verdict, body, value)
@@ -90,7 +103,22 @@ async def _begin_stream(response: UpstreamResponse, facts: RequestFacts) -> Answ
     events = EventStream(response)
     first = await events.peek()
     verdict = NO_ERROR
-    # Only an error is looked at closely; any other `data:` event is content (R2.4).
-    if first is not None and first.data is not None and b'"choices"' not in first.data:
+    if first is not None and first.data is not None and not _is_plain_chunk(first.data):
         verdict = classify(response.status, response.header("content-type"), first.raw, facts)
     return Answer(response, verdict, events=events)
+
+
+def _says_something(value: Any) -> bool:
+    """A completion with content: no error, whatever its words. All other answers are looked at closely (R10.1)."""
+    choices = value.get("choices") if isinstance(value, dict) and value.get("error") is None else None
+    return bool(isinstance(choices, list) and choices) and all(map(_has_content, choices))
+
+
+def _has_content(choice: Any) -> bool:
+    message = choice.get("message") if isinstance(choice, dict) and choice.get("error") is None else None
+    return isinstance(message, dict) and bool(message.get("content") or message.get("tool_calls"))
+
+
+def _is_plain_chunk(data: bytes) -> bool:
+    """A first event that cannot be an error: the quick way for almost all streams."""
+    return b'"choices"' in data and b"error" not in data and b"exceeded" not in data

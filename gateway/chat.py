@@ -5,6 +5,7 @@ Read `ChatLine.run` from top to bottom; docs/design.md draws the same line.
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from gateway.errors import GatewayError, body_too_large, internal_error, unreada
 from gateway.exchange import Exchange
 from gateway.headers import header, header_list
 from gateway.heartbeat import BLANK, COMMENT, EVENT_STREAM, JSON, Heartbeat
-from gateway.identity import ANONYMOUS, explicit_session
+from gateway.identity import ANONYMOUS, SINGLE, explicit_session
 from gateway.passthrough import PassThrough
 from gateway.recording import Outcome, Recording
 from gateway.relay import Relay
@@ -36,6 +37,7 @@ from gateway.wire import ChatRequest, dump_frame, frame_of, read_chat_request
 from store.rows import RequestRecord
 
 log = structlog.get_logger("palimpsest.request")
+_DEPLOYMENT = re.compile(r"/deployments/(?P<model>[^/]+)/chat/completions$")
 _MODES: dict[bytes | None, Mode] = {b"on": "on", b"observe": "observe", b"off": "off"}
 
 
@@ -124,7 +126,8 @@ class ChatLine:
                 if answer.refused:
                     answer, compiled = await self._recovered(answer, compiled, outlook, recording, exchange)
                 await self._announce(compiled, recording)
-                services.model_lists.refresh(route.upstream, destination)
+                if route.context_window is None:
+                    services.model_lists.refresh(route.upstream, destination)
                 await self._relay(answer, compiled, route, recording)
             finally:
                 recording.abandon(Outcome(client.status, interrupted=True, error="ended without an answer"))
@@ -153,13 +156,15 @@ class ChatLine:
         await self._unmanaged.forward(self.client, received)
 
     def _route(self, request: ChatRequest) -> Route:
-        route = self.services.settings.route_for(request.model or self.client.scope["path_params"].get("model"))
+        route = self.services.settings.route_for(request.model or _model_in_path(self.client.scope["path"]))
         mode = _MODES.get(header(self.client.headers, b"x-palimpsest-mode"))
         self.facts.route = route.name
         return route if mode is None else replace(route, mode=mode)
 
     def _tenant(self, route: Route) -> str:
         credential = check_credential(self.client.headers, route.upstream)
+        if self.services.settings.tenancy.source == "single":
+            return SINGLE
         return ANONYMOUS if credential is None else self.services.tenants.of(credential)
 
     def _recording(self, conversation: Conversation, route: Route, compiled: Compiled) -> Recording:
@@ -181,7 +186,8 @@ class ChatLine:
             sent=compiled.sent.to_log(),
         )
         refuse = self.services.settings.store.on_failure == "refuse"
-        return Recording(self.services.store, self.services.tasks, record, refuse=refuse)
+        services = self.services
+        return Recording(services.store, services.tasks, services.metrics, record, refuse=refuse)
 
     async def _relieved(
         self, outlook: Outlook, compiled: Compiled, recording: Recording, exchange: Exchange
@@ -205,6 +211,8 @@ class ChatLine:
         if checkpoint is None:
             return first, compiled
         services.recoveries.used(outlook.conversation, route)
+        # The first answer may have to be given yet, so what there is of it is read before its connection is given up.
+        await first.hold()
         await exchange.close()
         second, sent = await exchange.ask(services.context.compile(forced, checkpoint))
         if second.refused:
@@ -239,7 +247,15 @@ class ChatLine:
     async def _relay(self, answer: Answer, compiled: Compiled, route: Route, recording: Recording) -> None:
         settlement = Settlement(self.services.routes, route, compiled)
         with self._alive(answer) as heartbeat:
-            relay = Relay(self.client, recording, heartbeat, settlement, compiled.withholds_usage, route.upstream.name)
+            relay = Relay(
+                client=self.client,
+                recording=recording,
+                heartbeat=heartbeat,
+                settle=settlement,
+                streams=compiled.conversation.request.stream,
+                withholds_usage=compiled.withholds_usage,
+                upstream=route.upstream.name,
+            )
             await relay.run(answer)
 
     # --- signs of life ---
@@ -283,6 +299,12 @@ class ChatLine:
             bytes=client.delivered,
             milliseconds=round(seconds * 1000, 2),
         )
+
+
+def _model_in_path(path: str) -> str | None:
+    """The model that an Azure path names, for bodies that name none (R2.1)."""
+    found = _DEPLOYMENT.search(path)
+    return found["model"] if found else None
 
 
 def _header_text(text: str) -> bytes:

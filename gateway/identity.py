@@ -13,6 +13,8 @@ from gateway.headers import Headers
 from gateway.wire import ChatRequest
 
 ANONYMOUS = "anonymous"
+SINGLE = "single"
+"""The tenant of one person's machine, whatever the credential (R14.1)."""
 OWN_SESSION_HEADER = b"x-palimpsest-session"
 MAX_SESSION_ID = 256
 BODY_IDS = (("metadata", "session_id"), ("metadata", "conversation_id"), ("metadata", "thread_id"))

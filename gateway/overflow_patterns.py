@@ -129,7 +129,7 @@ _MALFORMED = _re(
     r"call|load|validate|generate json)(?! (?:upstream|provider|the response|error|response))|\bcould not parse|\bunable to parse|"
     r"\b(?:not|in)(?: a)? ?valid json|\bunexpected (?:token|keyword|field|role)|\bextra inputs|\bunsupported (?:parameter|"
     r"value|field|content)|\b(?:unknown|unrecognized|unexpected) (?:parameter|argument|request argument|role|name|field)|"
-    r"\bis not supported\b|\blogit bias|\bstop sequence|\bmalformed input request|\bapi key\b|\bunauthori[sz]ed\b|\bbeta\b|\bout of memory\b|\bcuda\b|"
+    r"\blogit bias|\bstop sequence|\bmalformed input request|\bout of memory\b|\bcuda\b|"
     r"\bvram\b|\btimed? ?out\b|\bdoes not exist\b",
 )
 _NEGATIVE_OUTPUT = _re(
@@ -186,6 +186,7 @@ _LOST_ON_THE_WAY = _re(r"^(?:[\w ]+: )?context size has been exceeded\.?$")
 _TOO_LITTLE = _re(
     r"\btoo (?:short|small|few)\b|\bminimum (?:token|number|length|context|input|count|of)|\bmin(?:imum)? total"
 )
+_NOT_ABOUT_LENGTH = _re(r"\bapi key\b|\bunauthori[sz]ed\b|\bbeta\b|\bis not supported\b")
 _STATED_WINDOW = _re(
     r"\bmax(?:imum)? (?:allowed )?(?:context|prompt|input|model|sequence|seq)(?: (?:length|len|window|size|tokens?|token|count|"
     r"limit))+ ?(?:[:=(]|of|is|for|was)\D{0,60}\d|\bmax(?:imum)? (?:context|ctx) ?[:=]? ?\d|"
@@ -293,6 +294,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule(_K.INPUT_OVERFLOW, (_EUROPEAN,)),
     # what the words alone would not decide against a number of tokens
     Rule(_K.OTHER, (_TOO_LITTLE,)),
+    Rule(_K.OTHER, (_NOT_ABOUT_LENGTH,)),
     Rule(_K.QUOTA, (_SOFT_MONEY,)),
     Rule(_K.RATE_LIMIT, (_SOFT_WAIT,)),
     # "Request body too large for gpt-4o model. Max size: 8000 tokens."

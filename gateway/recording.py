@@ -10,11 +10,11 @@ from typing import Any
 
 import structlog
 
-from compaction.types import Path
 from gateway.errors import store_refused
 from gateway.replies import reply_bodies, reply_keys
 from gateway.reply import Reply, Usage
 from gateway.tasks import Supervisor
+from gateway.telemetry import Metrics
 from store.errors import StoreError
 from store.protocol import Store
 from store.rows import Boundary, Recorded, ReplyRecord, RequestRecord, UsageRow
@@ -42,15 +42,15 @@ class Recording:
     A store that fails never takes the request with it unless `refuse` is set (R4.4): then `recorded` raises 503.
     """
 
-    def __init__(self, store: Store, tasks: Supervisor, record: RequestRecord, *, refuse: bool) -> None:
+    def __init__(
+        self, store: Store, tasks: Supervisor, metrics: Metrics, record: RequestRecord, *, refuse: bool
+    ) -> None:
         self._store = store
         self._tasks = tasks
+        self._metrics = metrics
         self._refuse = refuse
         self._tenant = record.tenant
         self._route = record.route
-        self.path: Path = record.path
-        self.degraded = False
-        """True once the store has failed for this request."""
         self._closed = False
         self._task = tasks.spawn(self._write_request(record), "record_request")
 
@@ -73,9 +73,12 @@ class Recording:
 
     async def close(self, outcome: Outcome) -> None:
         """Write the `response` entry; returns once it is committed. Only the first call writes."""
-        if self._closed:
-            return
-        self._closed = True
+        if not self._closed:
+            self._closed = True
+            # A task of its own: a client that hangs up meanwhile must not take the entry with it.
+            await asyncio.shield(self._tasks.spawn(self._write_response(outcome), "record_response"))
+
+    async def _write_response(self, outcome: Outcome) -> None:
         recorded = await self.recorded()
         if recorded is None:
             return
@@ -89,7 +92,8 @@ class Recording:
     def abandon(self, outcome: Outcome) -> None:
         """Write the `response` entry in the background, for a client that is gone (R2.9)."""
         if not self._closed:
-            self._tasks.spawn(self.close(outcome), "record_interrupted")
+            self._closed = True
+            self._tasks.spawn(self._write_response(outcome), "record_interrupted")
 
     def _reply_record(self, recorded: Recorded, outcome: Outcome) -> ReplyRecord:
         reply = outcome.reply
@@ -112,7 +116,7 @@ class Recording:
         )
 
     def _failed(self, what: str, error: StoreError) -> None:
-        self.degraded = True
+        self._metrics.store_failure(what)
         log.error("store_failed", what=what, error=str(error))
 
 

@@ -32,7 +32,10 @@ class Relay:
     recording: Recording
     heartbeat: Heartbeat
     settle: Settle
+    streams: bool
+    """The client asked for a stream."""
     withholds_usage: bool
+    """The client did not ask for the usage chunk (R2.5)."""
     upstream: str
 
     async def run(self, answer: Answer) -> None:
@@ -50,7 +53,7 @@ class Relay:
         await self.recording.close(self.settle(answer, reply, outcome))
         if self.client.started:
             # Headers had to leave early: the status can no longer be passed on (R2.6).
-            await self.client.finish(answer.body if answer.ok else _as_event(answer.body))
+            await self.client.finish(_as_event(answer.body) if self.streams else answer.body)
         else:
             await self.client.respond(status, response_headers(answer.response.headers), answer.body)
 

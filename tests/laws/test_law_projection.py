@@ -10,8 +10,8 @@ from compaction.checkpoint import why_invalid
 from compaction.groups import current_user_run, last_user_run, legal_cuts
 from compaction.planner import Situation, plan
 from compaction.projection import ProjectionOptions, faults, project
-from compaction.types import Compact, Kept, Phase, Policy, Trigger
-from tests.compaction.paths import PROMPT, ROUTE, assistant, budget, checkpoint_at, checkpoint_of, user
+from compaction.types import Compact, Kept, Policy, Trigger
+from tests.compaction.paths import PROMPT, ROUTE, assistant, budget, checkpoint_at, checkpoint_of, history, shapes, user
 from tests.laws.histories import exact_bytes, histories, path_of, prefix_of, texts, well_formed
 
 options = st.builds(
@@ -107,22 +107,20 @@ def test_the_current_user_message_keeps_its_bytes(messages, policy, option, text
             assert content in projection.pieces[0].body
 
 
-@settings(max_examples=60, deadline=None)
-@given(histories, options, texts, st.data())
-def test_a_longer_history_only_adds_to_the_projection(messages, option, text, data):  # R12.3
+@settings(max_examples=150, deadline=None)
+@given(shapes(), st.booleans(), st.booleans(), st.data())
+def test_a_longer_history_only_adds_to_the_projection(messages, merge, parts, data):  # R12.3
     """Whatever is covered and whatever comes later, what was sent before stays as it was."""
-    messages = [*OLD_TURN, *messages]
-    raws, path = [exact_bytes(message) for message in messages], path_of(messages, tokens=500)
-    cuts = [cut for cut in legal_cuts(path) if cut < len(path)]
+    h, option = history(*OLD_TURN, *messages), ProjectionOptions(merge_consecutive=merge, content_parts=parts)
+    cuts = [cut for cut in legal_cuts(h.path) if cut < len(h.path)]
     assume(cuts)
     through = data.draw(st.sampled_from(cuts))
-    run = last_user_run(prefix_of(path, through))
+    run = last_user_run(prefix_of(h.path, through))
     anchor = data.draw(st.sampled_from([0, run[0]])) if run else 0
-    phase = Phase.MID_TURN if anchor else Phase.PRE_TURN
-    checkpoint = checkpoint_at(path, through, text + "x", anchor=anchor, phase=phase)
+    checkpoint = checkpoint_at(h.path, through, anchor=anchor)
     sent = b""
-    for last in range(through + 1, len(path) + 1):
-        projection = project(prefix_of(path, last), checkpoint, option, raws)
-        now = b"\n".join(messages_of(projection, raws))
+    for last in range(through + 1, len(h.path) + 1):
+        projection = project(prefix_of(h.path, last), checkpoint, option, h.raws)
+        now = b"\n".join(messages_of(projection, h.raws))
         assert now.startswith(sent)
         sent = now
