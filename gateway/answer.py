@@ -110,8 +110,10 @@ async def _begin_stream(response: UpstreamResponse, facts: RequestFacts) -> Answ
 
 def _says_something(value: Any) -> bool:
     """A completion with content: no error, whatever its words. All other answers are looked at closely (R10.1)."""
-    choices = value.get("choices") if isinstance(value, dict) and value.get("error") is None else None
-    return bool(isinstance(choices, list) and choices) and all(map(_has_content, choices))
+    if not isinstance(value, dict) or value.get("error") is not None:
+        return False
+    choices = value.get("choices")
+    return isinstance(choices, list) and bool(choices) and all(map(_has_content, choices))
 
 
 def _has_content(choice: Any) -> bool:

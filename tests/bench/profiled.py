@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import cProfile
 import pstats
+import signal
 import sys
 import threading
 from types import FrameType
@@ -29,12 +30,14 @@ def main() -> None:
         # Takes the place of this function in the new thread.
         profile.enable()
 
+    # The server raises the signal again at its end, which would be the end before the figures are written.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     threading.setprofile(begin)
     own = cProfile.Profile()
     own.enable()
     try:
         serve(host=None, port=None, config=None)
-    except (KeyboardInterrupt, typer.Exit):
+    except (KeyboardInterrupt, SystemExit, typer.Exit):
         return
     finally:
         own.disable()
