@@ -269,4 +269,4 @@ def _newest_step(checkpoint: Checkpoint, place: _Place) -> str | None:
 
 _SOUND: tuple[_Check, ...] = (_versions, _required, _known_words, _text, _native, _id, _on_path, _anchor, _whole_groups)
 _LEAVES_CURRENT: tuple[_Check, ...] = (_current_user_message, _newest_step)
-_UNDAMAGED: tuple[_Check, ...] = (_versions, _required, _known_words, _text, _id)
+_UNDAMAGED: tuple[_Check, ...] = (_versions, _required, _known_words, _text, _native, _id)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compaction.quoting import CITATION, MARK, cited
+from compaction.transcript import without_reasoning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -54,8 +55,8 @@ def read_answer(body: Any) -> SummaryAnswer:
 
 
 def clean(text: str) -> str:
-    """The text without the dressing that models add: outer blanks, one fence around all, blanks behind headings."""
-    text = text.strip()
+    """The text without what models add: think blocks, outer blanks, one fence around all, blanks behind headings."""
+    text = without_reasoning(text).strip()
     wrapped = _WRAPPED.fullmatch(text)
     if wrapped:
         text = wrapped["text"].strip()

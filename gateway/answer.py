@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.encodings import ResponseDecoder
+from gateway.encodings import EncodingError, ResponseDecoder
 from gateway.overflow import AnswerKind, RequestFacts, Verdict, classify
 from gateway.sse import Event, EventDecoder
 from gateway.upstream import UpstreamResponse
@@ -25,6 +25,8 @@ class Answer:
     verdict: Verdict
     body: bytes = b""
     """The whole body as it came, if this is no stream."""
+    plain: bytes = b""
+    """The same without content encodings."""
     value: Any = None
     """The decoded body, if it is JSON."""
     events: EventStream | None = None
@@ -45,15 +47,55 @@ class Answer:
             await self.events.hold()
 
 
+class ReadableCopy:
+    """The decoded copy of a body (R2.13). What cannot be decoded is not read, and relayed all the same."""
+
+    def __init__(self, content_encoding: str) -> None:
+        self.encoded = True
+        self.unreadable = False
+        self._decoder: ResponseDecoder | None = None
+        try:
+            self._decoder = ResponseDecoder(content_encoding)
+            self.encoded = not self._decoder.is_identity
+        except EncodingError:
+            self.unreadable = True
+
+    def feed(self, data: bytes) -> bytes:
+        """What can be decoded so far."""
+        if self._decoder is None or self.unreadable:
+            return b""
+        try:
+            return self._decoder.feed(data)
+        except EncodingError:
+            self.unreadable = True
+            return b""
+
+
 class EventStream:
     """The events of an answer in batches as they arrive; a batch may be looked at before it is taken."""
 
     def __init__(self, response: UpstreamResponse) -> None:
         self._chunks = response.chunks()
-        self._decode = ResponseDecoder(response.header("content-encoding")).feed
+        self._copy = ReadableCopy(response.header("content-encoding"))
         self._decoder = EventDecoder()
         self._pending: list[Event] = []
+        self._wire = bytearray()
+        self._keeps_encoding = False
         self._ended = False
+
+    @property
+    def encoded(self) -> bool:
+        """The provider compresses, though it was asked not to."""
+        return self._copy.encoded
+
+    @property
+    def unreadable(self) -> bool:
+        """The encoding is unknown, or the bytes are not what it says: from there on no events are seen."""
+        return self._copy.unreadable
+
+    def keep_encoding(self) -> None:
+        """Give the bytes of an encoded stream as they came: an event's are empty, and one without data carries all."""
+        self._keeps_encoding = True
 
     async def peek(self) -> Event | None:
         """The first event or comment; None if the stream ends without one."""
@@ -70,12 +112,19 @@ class EventStream:
     async def batches(self) -> AsyncIterator[list[Event]]:
         """All events in order, those that were looked at first."""
         while True:
-            if self._pending:
-                batch, self._pending = self._pending, []
+            if batch := self._taken():
                 yield batch
             if self._ended:
                 return
             await self._read()
+
+    def _taken(self) -> list[Event]:
+        batch, self._pending = self._pending, []
+        if self._keeps_encoding and self._wire:
+            carrier = Event(bytes(self._wire), None, None, True)
+            batch = [*(event._replace(raw=b"") for event in batch), carrier]
+        self._wire.clear()
+        return batch
 
     async def _read(self) -> None:
         chunk = await anext(self._chunks, None)
@@ -83,7 +132,9 @@ class EventStream:
             self._ended = True
             self._pending += self._decoder.end()
         else:
-            self._pending += self._decoder.feed(self._decode(chunk))
+            if self.encoded:
+                self._wire += chunk
+            self._pending += self._decoder.feed(self._copy.feed(chunk))
 
 
 async def read_answer(response: UpstreamResponse, facts: RequestFacts, *, wants_stream: bool) -> Answer:
@@ -91,12 +142,12 @@ async def read_answer(response: UpstreamResponse, facts: RequestFacts, *, wants_
     if wants_stream and response.status < 300 and "json" not in response.header("content-type"):
         return await _begin_stream(response, facts)
     body = await response.read()
-    plain = ResponseDecoder(response.header("content-encoding")).feed(body)
+    plain = ReadableCopy(response.header("content-encoding")).feed(body)
     value = decode_message(plain)
     if response.status < 300 and _says_something(value):
-        return Answer(response, NO_ERROR, body, value)
+        return Answer(response, NO_ERROR, body, plain, value)
     verdict = classify(response.status, response.header("content-type"), plain, facts)
-    return Answer(response, verdict, body, value)
+    return Answer(response, verdict, body, plain, value)
 
 
 async def _begin_stream(response: UpstreamResponse, facts: RequestFacts) -> Answer:

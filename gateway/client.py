@@ -28,9 +28,13 @@ class Client:
         self.answer_headers: Headers = []
         """Headers of the gateway's own, sent with whatever answer there will be (R2.11)."""
         self.status = 0
+        self.finished = False
         self._receive = receive
         self._send = send
         self._gone = False
+        self._json = False
+        # One reader at a time: what watches for a hang-up must not take the body's parts.
+        self._body_read = asyncio.Event()
 
     async def read_body(self, limit: int) -> bytes:
         """The whole request body. Raises `GatewayError` (413) over `limit` bytes, `ClientGoneError`."""
@@ -46,23 +50,29 @@ class Client:
                 raise body_too_large(limit)
             parts.append(part)
             if not message.get("more_body", False):
+                self._body_read.set()
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    @property
-    def has_body(self) -> bool:
-        """Whether the request announces a body (RFC 9112 section 6)."""
-        return any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
+    def body_stream(self) -> AsyncIterator[bytes] | None:
+        """The request body as it comes; None where the request announces none (RFC 9112 section 6)."""
+        if any(name in {b"content-length", b"transfer-encoding"} for name, _ in self.headers):
+            return self._body_parts()
+        self._body_read.set()
+        return None
 
-    async def body_parts(self) -> AsyncIterator[bytes]:
-        """The request body as it comes. Raises `ClientGoneError`."""
+    async def _body_parts(self) -> AsyncIterator[bytes]:
+        """Raises `ClientGoneError`."""
         more = True
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
+                self._gone = True
+                self._body_read.set()
                 raise ClientGoneError
             more = message.get("more_body", False)
             if part := message.get("body", b""):
                 yield part
+        self._body_read.set()
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
@@ -80,15 +90,16 @@ class Client:
             watcher.cancel()
 
     async def _watch(self, task: asyncio.Task[None]) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            continue
-        self._gone = True
+        await self._body_read.wait()
+        while not self._gone:
+            self._gone = (await self._receive())["type"] == "http.disconnect"
         task.cancel()
 
     async def start(self, status: int, headers: Headers) -> None:
         """Send status and headers, those of the gateway's own included."""
         self.started = True
         self.status = status
+        self._json = any(name.lower() == b"content-type" and b"json" in value for name, value in headers)
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self.answer_headers]})
 
     async def write(self, data: bytes) -> None:
@@ -98,6 +109,7 @@ class Client:
 
     async def finish(self, data: bytes = b"") -> None:
         """Send the last part of the body."""
+        self.finished = True
         self.delivered += len(data)
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
@@ -108,9 +120,10 @@ class Client:
 
     async def fail(self, error: GatewayError) -> None:
         """Answer with an error of the gateway's own: an envelope, or the last event of a begun stream (R2.7)."""
-        if self.started:
-            await self.finish(error.event())
-            return
         body = error.body()
+        if self.started:
+            # Headers of a client that does not stream can have left early too (R2.6): then JSON it is.
+            await self.finish(body if self._json else error.event())
+            return
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         await self.respond(error.status, [*headers, *error.raw_headers()], body)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from compaction.checkpoint import segments_with
 from compaction.groups import legal_cuts
-from compaction.projection import kept_systems
+from compaction.projection import RECORD, anchor_block, kept_systems
 from compaction.summary import (
     Mode,
     Prompts,
@@ -107,10 +107,10 @@ class TextCompactor:
         )
 
     def _anchor(self, job: Job) -> tuple[Source, ...]:
-        seq = job.plan.head_anchor_seq
-        if not 0 < seq < job.plan.from_seq:
-            return ()
-        return (Source(seq, decode_message(job.conversation.history[seq - 1])),)
+        """The anchor's messages, where the plan's new range begins behind them."""
+        plan, conversation = job.plan, job.conversation
+        block = anchor_block(conversation.path, plan.through_seq, plan.head_anchor_seq)
+        return tuple(Source(seq, decode_message(conversation.history[seq - 1])) for seq in block if seq < plan.from_seq)
 
     def _tokens(self, job: Job, messages: Sequence[dict[str, Any]]) -> int:
         return round(request_tokens(messages, self.counter) * job.ratio)
@@ -172,4 +172,4 @@ class TextCompactor:
         shown = transcript(
             given.sources, self.counter, result_tokens=given.result_tokens, text_tokens=given.text_tokens
         )
-        return problems(answer, citations=known, source_text=shown)
+        return problems(answer, citations=known, source_text=shown, marks=(f"<{RECORD}", f"</{RECORD}"))

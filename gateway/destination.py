@@ -40,12 +40,15 @@ class Destination:
     """The route's credential, in place of the client's own; empty if it has none."""
     timeouts: Timeouts
 
-    def headers_for(self, *, changed: bool, again: bool) -> Headers:
-        """The headers of one upstream request; a second one is not the first, so its idempotency key is fresh."""
+    def headers_for(self, *, changed: bool, again: bool, identity: bool = True) -> Headers:
+        """The headers of one upstream request; a second one is not the first, so its idempotency key is fresh.
+
+        `identity`: the answer will be read, so it is asked for without encodings (R2.13).
+        """
         fresh = [(IDEMPOTENCY_KEY, uuid.uuid4().hex.encode())] if again else []
         drop = () if self.forwards_credential else CREDENTIAL_HEADERS
         return request_headers(
-            self.headers, drop=drop, add=self.credential + fresh, body_changed=changed, identity=True
+            self.headers, drop=drop, add=self.credential + fresh, body_changed=changed, identity=identity
         )
 
 

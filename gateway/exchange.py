@@ -68,19 +68,13 @@ class Exchange:
             body = self._received
         self._sent += 1
         url, timeouts = self._destination.url, self._destination.timeouts
-        try:
-            return await self._upstream.send("POST", url, headers, body, timeouts)
-        except UpstreamError as error:
-            if error.sent:
-                raise
-        # R2.10 b: connecting failed, so nothing was sent.
         return await self._upstream.send("POST", url, headers, body, timeouts)
 
     def _refused_member(self, answer: Answer, compiled: Compiled) -> str | None:
         """The member of the gateway's own that a 4xx names, if any."""
         if not 400 <= answer.response.status < 500 or answer.verdict.kind is not AnswerKind.OTHER:
             return None
-        text = answer.body[:65_536]
+        text = answer.plain[:65_536]
         return next((name for name in compiled.added if name.encode() in text), None)
 
     async def close(self) -> None:

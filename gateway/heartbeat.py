@@ -36,6 +36,7 @@ class Heartbeat:
         self._loop = asyncio.get_running_loop()
         self._last = self._loop.time()
         self._writing: asyncio.Task[None] | None = None
+        self._over = False
         self._handle: asyncio.TimerHandle | None = None
 
     def touch(self) -> None:
@@ -53,6 +54,11 @@ class Heartbeat:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop."""
+        self.stop()
+
+    def stop(self) -> None:
+        """No further sign of life, not even one that is due."""
+        self._over = True
         if self._handle is not None:
             self._handle.cancel()
 
@@ -74,6 +80,8 @@ class Heartbeat:
         self._check()
 
     async def _write(self) -> None:
+        if self._over or self._client.finished:
+            return
         try:
             if not self._client.started:
                 await self._client.start(200, self._headers)

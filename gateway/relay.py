@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gateway.answer import Answer, EventStream
 from gateway.client import Client
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, upstream_broke_off
 from gateway.exchange import failed
 from gateway.headers import response_headers
 from gateway.heartbeat import Heartbeat
@@ -48,12 +48,12 @@ class Relay:
     async def _whole(self, answer: Answer) -> None:
         status = answer.response.status
         reply = _reply_of(answer)
-        error = None if answer.ok else answer.body[:ERROR_TEXT_LIMIT].decode("utf-8", "replace")
+        error = None if answer.ok else answer.plain[:ERROR_TEXT_LIMIT].decode("utf-8", "replace")
         outcome = Outcome(status, reply, len(answer.body), interrupted=not answer.ok, error=error)
         await self.recording.close(self.settle(answer, reply, outcome))
         if self.client.started:
             # Headers had to leave early: the status can no longer be passed on (R2.6).
-            await self.client.finish(_as_event(answer.body) if self.streams else answer.body)
+            await self.client.finish(_as_event(answer.plain) if self.streams else answer.plain)
         else:
             await self.client.respond(status, response_headers(answer.response.headers), answer.body)
 
@@ -61,10 +61,7 @@ class Relay:
         fold = ReplyFold()
         done = False
         await self.recording.recorded()
-        if not self.client.started:
-            encoded = bool(answer.response.header("content-encoding"))
-            headers = response_headers(answer.response.headers, body_changed=encoded)
-            await self.client.start(answer.response.status, headers)
+        encoded = await self._begin(answer, events)
         try:
             async for batch in events.batches():
                 self.heartbeat.touch()
@@ -81,9 +78,25 @@ class Relay:
             # The client hung up: what was received so far is kept (R2.9).
             self.recording.abandon(self._interrupted(answer, fold, "client disconnected"))
             raise
+        if events.unreadable and not encoded:
+            await self._broke_off(answer, fold, upstream_broke_off(self.upstream))
+            return
         if not done:
             await self._close(answer, fold)
         await self.client.finish()
+
+    async def _begin(self, answer: Answer, events: EventStream) -> bool:
+        """Send the headers, if they have not left early; whether the bytes keep the provider's encoding (R2.4)."""
+        if self.client.started:
+            return False
+        encoded = events.encoded and (events.unreadable or not self.withholds_usage)
+        if encoded:
+            events.keep_encoding()
+            # A plain comment line between encoded bytes would break them.
+            self.heartbeat.stop()
+        headers = response_headers(answer.response.headers, body_changed=events.encoded and not encoded)
+        await self.client.start(answer.response.status, headers)
+        return encoded
 
     async def _write(self, batch: list[Event], fold: ReplyFold) -> None:
         data = b"".join([event.raw for event in batch if not self._is_withheld(event, fold)])

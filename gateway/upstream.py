@@ -6,13 +6,18 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, cast
 
 import aiohttp
 import httpx
 from httpx_aiohttp import AiohttpTransport
+from yarl import URL
 
 from gateway.cache import GenerationCache
 from gateway.headers import Headers
+
+LARGE_BODY = 1 << 20
+_PIECE = 1 << 18
 
 
 class Failure(StrEnum):
@@ -75,10 +80,10 @@ class UpstreamResponse:
 
 
 class UpstreamClient:
-    """One connection pool for all upstreams, without cookies, redirects, retries or limits of its own."""
+    """One connection pool for all upstreams, without cookies, redirects or limits of its own."""
 
     def __init__(self) -> None:
-        self._transport = AiohttpTransport(client=_session)
+        self._transport = _ExactTransport()
         self._urls: GenerationCache[str, httpx.URL] = GenerationCache(1024)
 
     async def send(
@@ -89,11 +94,32 @@ class UpstreamClient:
         body: bytes | AsyncIterator[bytes],
         timeouts: Timeouts,
     ) -> UpstreamResponse:
-        """Send one request and return once the answer's headers are there. Raises `UpstreamError`."""
+        """Send one request and return once the answer's headers are there. Raises `UpstreamError`.
+
+        Where connecting failed nothing was sent, and it is tried once more (R2.10 b); nothing else is ever repeated.
+        """
+        try:
+            return await self._send(method, url, headers, body, timeouts)
+        except UpstreamError as error:
+            if error.sent:
+                raise
+        return await self._send(method, url, headers, body, timeouts)
+
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        headers: Headers,
+        body: bytes | AsyncIterator[bytes],
+        timeouts: Timeouts,
+    ) -> UpstreamResponse:
         target = self._urls.get(url)
         if target is None:
             target = httpx.URL(url)
             self._urls.put(url, target)
+        if isinstance(body, bytes) and len(body) > LARGE_BODY:
+            # In one piece it would hold up all others while it is copied.
+            headers, body = _with_length(headers, len(body)), _pieces(body)
         request = httpx.Request(
             method,
             target,
@@ -111,9 +137,50 @@ class UpstreamClient:
         await self._transport.aclose()
 
 
+class _ExactTransport(AiohttpTransport):
+    """The transport, with targets that leave as they are written: aiohttp would decode `%2F` in a query (R2.1)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._exact: _ExactSession | None = None
+
+    def get_client(self) -> aiohttp.ClientSession:
+        """The session, made in the running event loop. The transport asks for it with each request."""
+        if self._exact is None:
+            self._exact = _ExactSession(_session())
+        return cast(aiohttp.ClientSession, self._exact)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        if self._exact is not None:
+            await self._exact.close()
+
+
+class _ExactSession:
+    """The part of a session that the transport uses."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+        self.close = session.close
+
+    def request(self, *, url: str, **options: Any) -> Any:
+        """As `aiohttp.ClientSession.request`, for a URL that is already encoded."""
+        return self._session.request(url=URL(url, encoded=True), **options)
+
+
+def _with_length(headers: Headers, length: int) -> Headers:
+    kept = [(name, value) for name, value in headers if name.lower() != b"content-length"]
+    return [*kept, (b"content-length", str(length).encode())]
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    for at in range(0, len(body), _PIECE):
+        yield body[at : at + _PIECE]
+
+
 def _session() -> aiohttp.ClientSession:
     """The session under the transport; see docs/design.md, "Edges of the HTTP client"."""
-    return aiohttp.ClientSession(
+    session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0, ttl_dns_cache=60),
         # The default jar would carry one tenant's cookie to the next (R2.13).
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -124,6 +191,9 @@ def _session() -> aiohttp.ClientSession:
         auto_decompress=False,
         trust_env=False,
     )
+    # It would send a GET or DELETE again when a kept connection drops after sending (R2.10); there is no public switch.
+    session._retry_connection = False  # noqa: SLF001
+    return session
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The model as summariser: honest by default, or bad in one of many ways (R8.1-R8.4, R17.1)."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,11 @@ HEADINGS = ("## Goal", "## Progress", "## Key Decisions", "## Next Steps", "## C
 DEFAULT_OUTPUT_LIMIT = 4096
 _MOST_TOKENS = 400
 _FEWEST_TOKENS = 90
+_BLOCK = re.compile(
+    r"<(?P<tag>(?:transcript|earlier-record|running-record|instructions)-[0-9a-f]+)[^>]*>\n(?P<data>.*?)\n</(?P=tag)>",
+    re.DOTALL,
+)
+_MARK = re.compile(r"\[(?:event|call|result|cut|media|note)\b")
 _SCALES = (1.0, 0.75, 0.5, 0.3, 0.15)
 
 
@@ -75,6 +81,13 @@ def summary_task(body: dict[str, Any], input_tokens: int, seed: bytes) -> Summar
     return SummaryTask(max(texts, key=len, default=""), input_tokens, limit, seed.hex()[:12])
 
 
+def quoted(text: str) -> str:
+    """What stands between the tags of the data, without the lines that only say what follows; all, if there are no tags."""
+    blocks = [match["data"] for match in _BLOCK.finditer(text)]
+    lines = "\n".join(blocks or [text]).splitlines()
+    return "\n".join(line for line in lines if not _MARK.match(line))
+
+
 def summarise(name: str, task: SummaryTask) -> SummaryOutcome:
     """What the named summariser does, its answer cut at the output limit."""
     outcome = SUMMARISERS[name](task)
@@ -97,7 +110,7 @@ def _sections(material: Material, headings: tuple[str, ...] = HEADINGS) -> str:
 def _honest_text(task: SummaryTask) -> str:
     """Five sections of text from the transcript, within a quarter of the input and 400 tokens."""
     target = min(max(min(task.input_tokens // 4, _MOST_TOKENS), _FEWEST_TOKENS), task.limit)
-    transcript = clean(task.transcript)
+    transcript = clean(quoted(task.transcript))
     for scale in _SCALES:
         text = _sections(extract(transcript, int(target * scale)))
         if truncate(text, target + 1)[1] <= target:

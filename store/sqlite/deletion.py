@@ -22,7 +22,9 @@ def delete_session(connection: sqlite3.Connection, session: int) -> None:
     marked = connection.execute("UPDATE session SET deleting = 1 WHERE id = ? RETURNING tenant", (session,)).fetchone()
     if marked is None:
         raise NotFoundError(f"no session {session}")
-    heads = _column(connection, "SELECT DISTINCT head FROM branch WHERE session = ? AND head IS NOT NULL", session)
+    # Parents have smaller ids than their children: in this order no walk meets what an earlier one removed.
+    sql = "SELECT DISTINCT head FROM branch WHERE session = ? AND head IS NOT NULL ORDER BY head"
+    heads = _column(connection, sql, session)
     bodies = set(_column(connection, "SELECT body FROM session_body WHERE session = ?", session))
     for sql in (
         "DELETE FROM boundary WHERE branch IN (SELECT id FROM branch WHERE session = ?)",
@@ -43,10 +45,7 @@ def _prune(connection: sqlite3.Connection, tenant: int, head: int) -> set[int]:
     node: int | None = head
     while node is not None and not connection.execute(_IN_USE, {"node": node}).fetchone()[0]:
         sql = "DELETE FROM node WHERE id = ? RETURNING parent, body, digest"
-        row = connection.execute(sql, (node,)).fetchone()
-        if row is None:  # an earlier head's walk went through it
-            break
-        node, body, digest = row
+        node, body, digest = connection.execute(sql, (node,)).fetchone()
         bodies.add(body)
         connection.execute(_UNUSED_CHECKPOINT, {"tenant": tenant, "digest": digest})
     return bodies

@@ -30,20 +30,31 @@ async def hop(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connecti
 
 
 def write_together(connection: sqlite3.Connection, batch: Sequence[Work]) -> list[Outcome]:
-    """Run a batch in one transaction, each item in a savepoint: an item that fails takes only itself back (R4.5)."""
+    """Run a batch in one transaction, each item in a savepoint: an item that fails takes only itself back (R4.5).
+
+    Some errors (a full disk) make SQLite roll the whole transaction back; then the whole batch has failed.
+    """
     try:
         connection.execute("BEGIN IMMEDIATE")
-        outcomes = [_in_savepoint(connection, work) for work in batch]
+        outcomes: list[Outcome] = []
+        for work in batch:
+            outcomes.append(_in_savepoint(connection, work))
+            if not connection.in_transaction:  # a savepoint would now open a transaction of its own
+                return [(None, outcomes[-1][1])] * len(batch)
         connection.execute("COMMIT")
     except sqlite3.Error as error:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        return [(None, store_error(error))] * len(batch)
+        return _all_failed(connection, batch, error)
     return outcomes
 
 
+def _all_failed(connection: sqlite3.Connection, batch: Sequence[Work], error: sqlite3.Error) -> list[Outcome]:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+    return [(None, store_error(error))] * len(batch)
+
+
 def _in_savepoint(connection: sqlite3.Connection, work: Work) -> Outcome:
-    connection.execute("SAVEPOINT item")  # fails, as it must, if an earlier item's error has ended the transaction
+    connection.execute("SAVEPOINT item")
     try:
         value = work(connection)
     except Exception as error:  # noqa: BLE001 whatever an item does wrong belongs to its caller alone
@@ -62,9 +73,7 @@ def read_together(connection: sqlite3.Connection, batch: Sequence[Work]) -> list
         outcomes = [_read(connection, work) for work in batch]
         connection.execute("COMMIT")
     except sqlite3.Error as error:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        return [(None, store_error(error))] * len(batch)
+        return _all_failed(connection, batch, error)
     return outcomes
 
 

@@ -204,7 +204,9 @@ def make_file(path: FilePath) -> None:
 
 
 async def _connect(path: FilePath) -> aiosqlite.Connection:
-    return await aiosqlite.connect(path, timeout=BUSY_TIMEOUT, isolation_level=None, cached_statements=_STATEMENTS)
+    connecting = aiosqlite.connect(path, timeout=BUSY_TIMEOUT, isolation_level=None, cached_statements=_STATEMENTS)
+    connecting._thread.daemon = True  # noqa: SLF001 else a process that dies without `close` never ends
+    return await connecting
 
 
 def _prepare(connection: sqlite3.Connection) -> int:

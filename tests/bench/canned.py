@@ -36,21 +36,28 @@ http {{
     map $http_x_bench_tokens $tokens {{ default $http_x_bench_tokens; "" 10; }}
     map $http_x_bench_reply $filler {{ default "{short}"; "~^{mark}" "{long}"; }}
     map $http_x_bench_reply $deltas {{ default '{short_deltas}'; "~^{mark}" '{long_deltas}'; }}
-    map $request_id $head {{ default '"id":"chatcmpl-$request_id","created":1764547200,"model":"gpt-4o-mini"'; }}
+    map $request_id $head {{ default '"id":"chatcmpl-$request_id","created":1764547200,"model":"gpt-4.1-mini"'; }}
     map $tokens $usage {{ default '{{"prompt_tokens":$tokens,"completion_tokens":12,"total_tokens":$tokens}}'; }}
     server {{
         listen 127.0.0.1:{port} backlog=1024;
         location / {{ default_type application/json; return 404 '{{"error":{{"message":"unknown","code":404}}}}'; }}
         location = /v1/models {{
             default_type application/json;
-            return 200 '{{"object":"list","data":[{{"id":"gpt-4o-mini","object":"model","context_length":128000}}]}}';
+            return 200 '{{"object":"list","data":[{{"id":"gpt-4.1-mini","object":"model","context_length":1047576}}]}}';
         }}
         location = /v1/chat/completions {{
             if ($http_accept = "text/event-stream") {{ rewrite ^ /stream last; }}
             default_type application/json;
             return 200 '{answer}';
         }}
-        location = /stream {{ internal; default_type text/event-stream; return 200 '{stream}'; }}
+        location = /stream {{
+            internal;
+            default_type text/event-stream;
+            # A filter that changes nothing: the answer is then chunked, as streams are.
+            sub_filter_types text/event-stream;
+            sub_filter "no such text" "";
+            return 200 '{stream}';
+        }}
     }}
 }}
 """
@@ -74,7 +81,8 @@ def _deltas(text: str) -> str:
 def _stream() -> str:
     """A stream whose deltas join to the content of the plain answer. Usage comes last, whether asked for or not."""
     first = _event('{"role":"assistant","content":"Answer $http_x_bench_reply. "}')
-    return first + "${deltas}" + _event("{}", "\"stop\"") + "data: {$head,\"choices\":[],\"usage\":$usage}\n\ndata: [DONE]\n\n"
+    last = _event("{}", '"stop"') + 'data: {$head,"choices":[],"usage":$usage}\n\ndata: [DONE]\n\n'
+    return f"{first}${{deltas}}{last}"
 
 
 def config(port: int) -> str:

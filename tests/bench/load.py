@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,10 @@ from tests.bench.workload import Case
 SCRIPT = Path(__file__).with_name("requests.lua")
 CONNECTIONS = 32
 SEED_TIMEOUT = 120
+WARM_REQUESTS = 30
+PATIENT = 64
+MIN_THINK = 0.1
+"""Seconds; with more connections than this needs, a low rate would measure cold connections."""
 _MARK = "BENCH "
 _ERRORS = ("connect", "read", "write", "timeout", "status")
 
@@ -52,6 +57,25 @@ class Run:
         return 1000 * self.cpu / self.load.requests if self.load.requests else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What a server adds to the latency of requests that do not compete."""
+
+    case: Case
+    direct: Load
+    through: Load
+
+    @property
+    def p50(self) -> float:
+        """Seconds."""
+        return self.through.p50 - self.direct.p50
+
+    @property
+    def p99(self) -> float:
+        """Seconds."""
+        return self.through.p99 - self.direct.p99
+
+
 def parse_load(output: str) -> Load:
     """The figures in the output of wrk with this package's script. Raises LoadError."""
     line = next((line for line in output.splitlines() if line.startswith(_MARK)), None)
@@ -82,6 +106,36 @@ def measure(contender: Contender, case: Case, tag: str, seconds: float) -> Run:
     before = cpu_seconds(contender.pid)
     load = run(command_of(contender.url, case, tag, seconds))
     return Run(load, cpu_seconds(contender.pid) - before)
+
+
+def warm(contender: Contender, cases: Sequence[Case]) -> None:
+    """Let the server load what it loads at its first requests, and check that it answers. Raises LoadError."""
+    body = b'{"model":"gpt-4.1-mini","messages":[{"role":"user","content":"Good morning."}]}'
+    headers = {"content-type": "application/json", "authorization": "Bearer sk-bench"}
+    request = urllib.request.Request(f"{contender.url}/v1/chat/completions", body, headers)
+    for _ in range(WARM_REQUESTS):
+        with urllib.request.urlopen(request, timeout=SEED_TIMEOUT) as answer:
+            context = answer.headers.get("x-palimpsest-context", "verbatim")
+            if context != "verbatim":
+                raise LoadError(f"the path that is measured is the verbatim one, but this is {context!r}")
+    for case in cases:
+        measure(contender, case, "warm", 1)
+
+
+def added_latency(contender: Contender, upstream: str, case: Case, rate: float, seconds: float) -> Added:
+    """The same unhurried requests to the upstream itself and through the server. Raises LoadError.
+
+    Each of `PATIENT` connections thinks for a random time before each request, so that requests come independently of
+    answers, at about `rate` a second.
+    """
+    connections = min(PATIENT, max(round(rate * MIN_THINK), 1))
+    think = max(round(1000 * connections / rate), 1)
+    if case.seeded:
+        seed(contender.url, case, "calm")
+    direct, through = (
+        run(command_of(url, case, "calm", seconds, connections, think=think)) for url in (upstream, contender.url)
+    )
+    return Added(case, direct, through)
 
 
 def run(command: Sequence[str]) -> Load:

@@ -93,7 +93,7 @@ function init(args)
    case = read(args)
    case.mark = case.name:sub(1, 1) .. "same"
    head = headers()
-   prefix = '{"model":"gpt-4o-mini","messages":[{"role":"system","content":"You look after a warehouse at night."},'
+   prefix = '{"model":"gpt-4.1-mini","messages":[{"role":"system","content":"You look after a warehouse at night."},'
    suffix = case.stream == 1 and '],"temperature":0.2,"stream":true}' or '],"temperature":0.2}'
    math.randomseed(20261201)
    if case.seed then

@@ -54,11 +54,11 @@ class Case:
         values = {"name": f"{self.mark}{tag}", **fillers, **numbers, **flags, **more}
         return [f"{key}={value}" for key, value in values.items()]
 
-    def prepared_for(self, seconds: float) -> Case:
+    def prepared_for(self, seconds: float, rate: float = EXPECTED_RATE) -> Case:
         """With as many seeded conversations as a run of that length can use up."""
         if not self.seeded:
             return self
-        return replace(self, conversations=max(self.conversations, math.ceil(seconds * EXPECTED_RATE / self.stages)))
+        return replace(self, conversations=max(self.conversations, math.ceil(seconds * rate / self.stages)))
 
 
 # 6 messages and 101 messages in the mean, the system message included.
@@ -74,6 +74,15 @@ STREAMS = (
     replace(SMALL, name="0.6 kB stream", stream=True),
     replace(LARGE, name="55 kB stream", stream=True),
 )
+
+
+# 400 messages; sent one at a time.
+HUGE = Case("800 kB growing", LONG_MARK, 3_440, first=391, stages=9, conversations=16, seeded=True)
+
+
+def compared_with(case: Case) -> Case:
+    """The case whose bare figures a case is held against: the same size; what it repeats is nothing to a bare one."""
+    return next(other for other in (*CASES, *STREAMS) if (other.mark, other.stream) == (case.mark, case.stream))
 
 
 def answer_length(mark: str) -> int:

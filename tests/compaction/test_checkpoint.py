@@ -8,6 +8,7 @@ import pytest
 from compaction.checkpoint import (
     checkpoint_id,
     current,
+    damage,
     from_json,
     length_prefixed,
     segments_with,
@@ -289,3 +290,14 @@ def test_of_two_that_cover_the_same_the_newest_then_the_highest_id_wins():  # R7
     winner = max(newer, twin, key=lambda checkpoint: checkpoint.checkpoint_id)
     for order in ([older, newer, twin], [twin, newer, older]):
         assert current(order, PATH, route=ROUTE, prompt_version=PROMPT) == winner
+
+
+@pytest.mark.parametrize("checkpoint", [PLAIN, MID_TURN, NATIVE])
+def test_a_sound_record_is_not_damaged_whatever_path_and_route_it_is_for(checkpoint):  # R7.6
+    assert damage(checkpoint, prompt_version=PROMPT) is None
+
+
+def test_a_record_that_no_path_can_use_is_damaged():  # R7.6
+    assert damage(PLAIN, prompt_version="p2") == "made by another version"
+    assert damage(replace(PLAIN, model="changed"), prompt_version=PROMPT) == "the id does not recompute"
+    assert damage(forged(NATIVE, provider_state="{"), prompt_version=PROMPT) == "native state is not JSON"

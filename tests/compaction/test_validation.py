@@ -119,7 +119,7 @@ class TestSections:
     def test_deeper_headings_are_content(self):
         assert found(GOOD.replace("- Ran", "### Checks\n- Ran")) == []
 
-    @pytest.mark.parametrize("before", ["Here is the summary:\n\n", "# Summary\n", "<think>hm</think>\n", "\ufeff"])
+    @pytest.mark.parametrize("before", ["Here is the summary:\n\n", "# Summary\n", "\ufeff"])
     def test_nothing_stands_before_the_first_heading(self, before):
         assert "Something stands before the first heading." in found(before + GOOD)
 
@@ -371,3 +371,11 @@ class TestReading:
 )
 def test_running_out_of_thought_is_stopping_for_length_without_text(text, reason, expected):  # R8.4
     assert ran_out_of_thought(SummaryAnswer(text, reason, reasoning_only=True)) is expected
+
+
+def test_a_think_block_before_the_summary_is_no_part_of_it():
+    """R8.3: reasoning alone is no summary, but reasoning before one does no harm."""
+    text = "\n\n".join(f"## {heading}\n- something said about {heading}" for heading in HEADINGS)
+    answer = SummaryAnswer(text=f"<think>\n## Goal? Let me see.\n</think>\n\n{text}", finish_reason="stop")
+    assert problems(answer, citations=(), source_text="") == []
+    assert clean(answer.text or "") == text

@@ -94,6 +94,12 @@ def test_the_bound_is_exact(name, packed):
         decode_body(packed, name, len(TEXT) - 1)
 
 
+@pytest.mark.parametrize("length", range(65_520, 65_820, 7))
+def test_output_that_ends_near_a_piece_is_not_held_back(length):
+    assert decode_body(bare_deflate(bytes(length)), "deflate", LIMIT) == bytes(length)
+    assert decode_body(brotli.compress(bytes(length), quality=3), "br", LIMIT) == bytes(length)
+
+
 def test_the_bound_holds_without_encoding():
     with pytest.raises(BodyTooLargeError):
         decode_body(TEXT, None, len(TEXT) - 1)

@@ -252,8 +252,8 @@ def test_a_name_may_be_repeated_grow_or_come_in_pieces(known, piece, name):
 def test_a_whole_message_inside_a_stream_counts_where_there_is_no_delta():
     whole = {"role": "assistant", "content": "all", "annotations": [{"type": "text", "text": "a"}]}
     given = {"choices": [{"index": 0, "message": whole, "finish_reason": "stop"}]}
-    reply = fold(given, chunk({"annotations": [{"type": "text", "text": "b"}]}))
-    assert reply.choices[0].message == whole | {"annotations": [{"type": "text", "text": "ab"}]}
+    reply = fold(given, chunk({"annotations": [{"type": "text", "text": "b"}], "content": "!"}))
+    assert reply.choices[0].message == whole | {"content": "all!", "annotations": [{"type": "text", "text": "ab"}]}
     assert whole["annotations"] == [{"type": "text", "text": "a"}], "what was given is not changed"
 
 

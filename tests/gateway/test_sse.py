@@ -96,6 +96,12 @@ def test_a_carriage_return_at_the_end_of_a_read_waits_for_its_line_feed():
     assert [event.raw for event in decoder.feed(b"\ndata: y\r\n\r\n")] == [b"data: x\r\n\r\n", b"data: y\r\n\r\n"]
 
 
+def test_a_stream_may_change_its_line_ends():
+    decoder = EventDecoder()
+    chunks = (b"data: a\n\n", b"data: b\r\n\r\ndata: cc", b"c\n\nd", b"ata:1\r\n\r\n")
+    assert [[event.data for event in decoder.feed(chunk)] for chunk in chunks] == [[b"a"], [b"b"], [b"ccc"], [b"1"]]
+
+
 def test_end_gives_what_is_left_once():
     decoder = EventDecoder()
     decoder.feed(b"data: x")

@@ -138,6 +138,21 @@ def test_what_fast_parsers_refuse_or_collapse_is_read(body, messages):
     assert splice(request) == body
 
 
+@pytest.mark.parametrize(
+    "members",
+    [
+        b'"a":1,"x":2,"a":1',
+        b'"a":12,"x":2,"a":1',
+        b'"a":"1","x":2,"a":"1"',
+        b'"a":1,"x":222,"a":{"p":1,"kkkkkkk":22}',  # lengths made so that a careless walk ends at the last brace
+    ],
+)
+def test_no_duplicate_hides_from_the_fast_reader(members):
+    request = read(b'{"messages":[],' + members + b"}")
+    assert [member.name for member in request.layout] == ["messages", "a", "x", "a"]
+    assert splice(request, members={"a": None, "x": None}) == b'{"messages":[]}'
+
+
 def test_of_duplicate_members_the_last_counts():
     request = read(b'{"model":"a","messages":[],"model":"b"}')
     assert request.model == "b"

@@ -45,7 +45,7 @@ def covered(draw):
     return messages, place, draw(st.sampled_from(cuts))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(covered(), st.data())
 def test_a_checkpoint_is_used_wherever_its_messages_are_the_prefix(given_history, data):  # law 5
     """Spelled as another client spells it, and whatever new turn follows."""
@@ -56,7 +56,7 @@ def test_a_checkpoint_is_used_wherever_its_messages_are_the_prefix(given_history
     assert used(checkpoint, path_of([*prefix, *following, *data.draw(shapes(WELL_FORMED))]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(covered(), st.sampled_from(["edit", "drop", "before"]), st.data())
 def test_a_checkpoint_is_never_used_for_other_messages(given_history, change, data):  # law 5
     messages, place, through = given_history
@@ -87,7 +87,7 @@ def test_a_checkpoint_is_never_used_for_a_history_that_ends_inside_it(given_hist
     assert not used(checkpoint_at(path_of(messages), through), path_of(shorter))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     shapes(),
     st.sampled_from(list(Trigger)),

@@ -49,13 +49,13 @@ def fields_of(situation):
     return {name: getattr(situation, name) for name in situation.__slots__}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(situations(*Trigger))
 def test_equal_situations_lead_to_equal_decisions(situation):
     assert plan(situation) == plan(deepcopy(situation))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(situations(Trigger.BUDGET, Trigger.MANUAL))
 def test_compacting_again_at_once_is_a_no_op(situation):
     decision = plan(situation)
@@ -63,7 +63,7 @@ def test_compacting_again_at_once_is_a_no_op(situation):
     assert not isinstance(plan(after_compaction(situation, decision.plan)), Compact)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(situations(Trigger.PROVIDER))
 def test_a_provider_that_refuses_again_and_again_gets_ever_more_relief_until_none_is_left(situation):
     """Each refusal is news, so this is no repetition of the same plan; but it ends."""
@@ -78,7 +78,7 @@ def test_a_provider_that_refuses_again_and_again_gets_ever_more_relief_until_non
     raise AssertionError("a fourth compaction of the same request")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(situations(*Trigger))
 def test_a_plan_covers_a_complete_prefix_and_leads_to_a_valid_checkpoint(situation):  # R6.3, R7.3
     decision = plan(situation)

@@ -67,7 +67,7 @@ def made_checkpoint(path, policy, trigger, text):
     return checkpoint_of(decision.plan, text + "x")
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     histories, policies, st.sampled_from([Trigger.BUDGET, Trigger.PROVIDER]), options, texts
 )  # fmt: skip
@@ -81,7 +81,7 @@ def test_a_projection_has_no_unpaired_call_that_the_client_did_not_send(messages
     assert complaints(messages_of(projection, raws)) <= complaints(raws)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(well_formed, policies, options, texts)
 def test_a_well_formed_history_is_projected_to_a_well_formed_one(messages, policy, option, text):
     messages = [*OLD_TURN, *messages]
