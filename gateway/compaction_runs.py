@@ -16,6 +16,7 @@ from compaction.acceptance import OVERTAKEN, refusal
 from compaction.checkpoint import new_checkpoint
 from compaction.failures import fingerprint, remember
 from compaction.planner import projected_tokens
+from compaction.retreat import MOST_HALVINGS, to_boundary, to_half
 from compaction.types import Budget, Checkpoint, Plan, Policy
 from gateway.compactors import Candidate, Compactor, InvalidSummaryError, Job
 from gateway.conversation import Conversation
@@ -128,14 +129,7 @@ class CompactionRuns:
 
     async def _compact(self, order: Order, run: _Run) -> Checkpoint | None:
         await run.started()
-        job = Job(
-            plan=order.plan,
-            conversation=order.conversation,
-            summariser=order.summariser(run.sending, run.used),
-            window=self._routes.window(order.route),
-            ratio=order.ratio,
-        )
-        candidate = await self._compactor.compact(job)
+        order, candidate = await self._candidate(order, run)
         checkpoint = self._checkpoint(order, candidate)
         commit = await self._commit(order, checkpoint)
         if commit is not checkpoint:
@@ -145,6 +139,32 @@ class CompactionRuns:
         self._routes.summary_succeeded(order.route.name)
         await run.done(checkpoint)
         return checkpoint
+
+    async def _candidate(self, order: Order, run: _Run) -> tuple[Order, Candidate]:
+        """What the compactor makes of the plan, or of a shorter one where its own request overflows (R9.4)."""
+        summariser = order.summariser(run.sending, run.used)
+        attempts = 0
+        while True:
+            window = self._routes.window(order.route)
+            job = Job(order.plan, order.conversation, summariser, window, order.ratio)
+            try:
+                return order, await self._compactor.compact(job)
+            except SummaryError as error:
+                attempts += 1
+                shorter = await self._retreated(order, attempts) if error.overflow else None
+                if shorter is None:
+                    raise
+                order = replace(order, plan=shorter)
+                await run.note("generation", "skipped", shorter.reason)
+
+    async def _retreated(self, order: Order, attempts: int) -> Plan | None:
+        path = order.conversation.path
+        if attempts == 1:
+            known = await self._store.boundaries(order.conversation.tenant, path, order.route.name)
+            accepted = [(boundary.through_seq, boundary.checkpoint_id) for boundary in known]
+            if shorter := to_boundary(order.plan, path, accepted):
+                return shorter
+        return to_half(order.plan, path) if attempts <= MOST_HALVINGS else None
 
     def _checkpoint(self, order: Order, candidate: Candidate) -> Checkpoint:
         """The candidate as a checkpoint with its size measured. Raises `_RefusedError` (R9.2)."""

@@ -71,6 +71,7 @@ CREATE TABLE branch (
     replies TEXT NOT NULL DEFAULT '[]',     -- what an echo of an answer to the head is recognised by (R3.7)
     reply_loose BLOB,                       -- the loose key of the newest of them
     preamble BLOB NOT NULL,                 -- SHA-256 of the newest request's preamble messages, joined
+    frame BLOB NOT NULL,                    -- SHA-256 of the newest request's frame
     updated_at REAL NOT NULL
 ) STRICT;
 CREATE INDEX branch_by_tip ON branch (tenant, head_digest);

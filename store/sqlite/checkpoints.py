@@ -13,7 +13,7 @@ from store.codec import clean_text, load_json
 from store.errors import NotFoundError
 from store.protocol import CheckpointReader
 from store.rows import Boundary, Commit, ContextRows, RouteState
-from store.sqlite.log import append_rows, tenant_of
+from store.sqlite.log import insert_rows, reserve
 from store.sqlite.tree import find_tenant
 
 _CHUNKS = (64, 256, 1024)
@@ -88,14 +88,15 @@ def commit_checkpoint(
     at: float,
 ) -> Commit:
     """Write a checkpoint and its log entry, if the one that it was built on is still in force (R9.2, R9.3)."""
-    owner = tenant_of(connection, tenant, session)
-    current = find_current(connection, owner, path, read).checkpoint
+    owner = find_tenant(connection, tenant)
+    current = None if owner is None else find_current(connection, owner, path, read).checkpoint
     if (current.checkpoint_id if current else None) != checkpoint.previous_checkpoint_id:
         return Commit(committed=False, winner=current)
+    owner, n = reserve(connection, tenant, session, 1)
     node = _covered_node(connection, owner, checkpoint, path)
     data = to_json(checkpoint)
     put_checkpoint(connection, owner, checkpoint, data)
-    append_rows(connection, session, at, [(entries.COMPLETED, node, data)])
+    insert_rows(connection, session, at, n, [(entries.COMPLETED, node, data)])
     return Commit(committed=True)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from store.codec import clean_text, dump_json
 from store.errors import NotFoundError
 from store.rows import Entry
-from store.sqlite.tree import find_node, find_tenant, put_session_bodies
+from store.sqlite.tree import find_node, put_session_bodies
 
 LogRow = tuple[str, int | None, str]
 """Kind, node id, JSON text."""
@@ -29,48 +29,39 @@ def new_session(connection: sqlite3.Connection, tenant: int, name: str, at: floa
     return key
 
 
-def tenant_of(connection: sqlite3.Connection, tenant: str, session: int) -> int:
-    """The tenant's id, if the session is that tenant's (R3.1). Raises NotFoundError: it is not, or was deleted."""
-    found = find_tenant(connection, tenant)
-    sql = "SELECT 1 FROM session WHERE id = ? AND tenant = ?"
-    if found is None or connection.execute(sql, (session, found)).fetchone() is None:
+def reserve(connection: sqlite3.Connection, tenant: str, session: int, count: int) -> tuple[int, int]:
+    """Take `count` numbers of a session's log; returns the tenant's id and the first number.
+
+    Raises NotFoundError if the session was deleted, or is another tenant's (R3.1).
+    """
+    sql = (
+        "UPDATE session SET next_n = next_n + ? WHERE id = ? AND tenant = (SELECT id FROM tenant WHERE name = ?) "
+        "RETURNING tenant, next_n"
+    )
+    row = connection.execute(sql, (count, session, clean_text(tenant))).fetchone()
+    if row is None:
         raise NotFoundError(f"no session {session} of this tenant")
-    return found
-
-
-def reserve(connection: sqlite3.Connection, session: int, count: int) -> int:
-    """Take `count` numbers of the log of a session that exists; returns the first."""
-    sql = "UPDATE session SET next_n = next_n + ? WHERE id = ? RETURNING next_n"
-    after: int = connection.execute(sql, (count, session)).fetchone()[0]
-    return after - count
+    return row[0], row[1] - count
 
 
 def insert_rows(connection: sqlite3.Connection, session: int, at: float, first: int, rows: Sequence[LogRow]) -> None:
     """Write entries under numbers that were reserved."""
     sql = "INSERT INTO log (session, n, kind, at, node, data) VALUES (?, ?, ?, ?, ?, ?)"
-    connection.executemany(
-        sql, [(session, n, kind, at, node, data) for n, (kind, node, data) in enumerate(rows, first)]
-    )
-
-
-def append_rows(connection: sqlite3.Connection, session: int, at: float, rows: Sequence[LogRow]) -> int:
-    """Append to the log of a session that exists; returns the first entry's number."""
-    first = reserve(connection, session, len(rows))
-    insert_rows(connection, session, at, first, rows)
-    return first
+    for n, (kind, node, data) in enumerate(rows, first):
+        connection.execute(sql, (session, n, kind, at, node, data))
 
 
 def append_entries(
     connection: sqlite3.Connection, tenant: str, session: int, at: float, entries: Sequence[Entry]
 ) -> list[int]:
     """Append entries, with the bodies that they speak of; returns their numbers."""
-    owner = tenant_of(connection, tenant, session)
+    owner, first = reserve(connection, tenant, session, len(entries))
     rows: list[LogRow] = []
     for entry in entries:
         put_session_bodies(connection, owner, session, entry.bodies)
         node = None if entry.node is None else _node(connection, owner, entry.node)
         rows.append((entry.kind, node, dump_json(dict(entry.data))))
-    first = append_rows(connection, session, at, rows)
+    insert_rows(connection, session, at, first, rows)
     return list(range(first, first + len(rows)))
 
 

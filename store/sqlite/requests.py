@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,28 +13,30 @@ from store.errors import NotFoundError
 from store.lineage import Decision
 from store.rows import Boundary, Recorded, ReplyRecord, RequestRecord, RouteState, UsageRow
 from store.sqlite.branches import decide_lineage
-from store.sqlite.log import LogRow, append_rows, find_session, insert_rows, new_session, tenant_of
+from store.sqlite.log import LogRow, find_session, insert_rows, new_session, reserve
 from store.sqlite.tree import find_known, find_node, put_nodes, put_session_bodies, put_tenant
 
 _OLD_BRANCH = (
-    "SELECT b.head, b.head_seq, b.head_digest, b.preamble, b.request_n, n.name "
+    "SELECT b.head, b.head_seq, b.head_digest, b.preamble, b.frame, b.request_n, n.name "
     "FROM branch b LEFT JOIN node n ON n.id = b.head WHERE b.id = ?"
 )
 _NEW_BRANCH = (
-    "INSERT INTO branch (session, tenant, head, head_digest, head_seq, request_n, worker, preamble, updated_at) "
-    "VALUES (:session, :tenant, :head, :digest, :seq, :n, :worker, :preamble, :at)"
+    "INSERT INTO branch "
+    "(session, tenant, head, head_digest, head_seq, request_n, worker, preamble, frame, updated_at) "
+    "VALUES (:session, :tenant, :head, :digest, :seq, :n, :worker, :preamble, :frame, :at)"
 )
 # An equal request keeps what its earlier answers are recognised by: the client may echo any of them.
 _MOVED_BRANCH = """
 UPDATE branch SET
     replies = iif(head_digest = :digest, replies, '[]'), reply_loose = iif(head_digest = :digest, reply_loose, NULL),
     head = :head, head_digest = :digest, head_seq = :seq, request_n = :n, worker = :worker, delivered = 0,
-    preamble = :preamble, updated_at = :at
+    preamble = :preamble, frame = :frame, updated_at = :at
 WHERE id = :branch
 """
 _SUPERSEDED = (
-    "INSERT INTO branch (session, tenant, head, head_digest, head_seq, superseded, request_n, preamble, updated_at) "
-    "VALUES (?, ?, ?, ?, ?, 1, ?, x'', ?)"
+    "INSERT INTO branch "
+    "(session, tenant, head, head_digest, head_seq, superseded, request_n, preamble, frame, updated_at) "
+    "VALUES (?, ?, ?, ?, ?, 1, ?, x'', x'', ?)"
 )
 _BOUNDARY = """
 INSERT INTO boundary VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (branch, route) DO UPDATE SET
@@ -59,6 +62,7 @@ class _Place:
     """Ids of the nodes just written, by seq."""
     head: int | None
     preamble: bytes
+    frame: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ class _Old:
     head_seq: int
     head_digest: bytes
     preamble: bytes
+    frame: bytes
     request_n: int
     head_name: bytes | None
 
@@ -83,13 +88,12 @@ def record_request(connection: sqlite3.Connection, worker: int, record: RequestR
     session = decision.session
     if session is None:
         session = new_session(connection, tenant, record.session or record.fresh_session, record.at)
-    nodes = put_nodes(connection, tenant, session, path, record.bodies, known)
-    preamble = put_session_bodies(connection, tenant, session, record.preamble)
-    (frame,) = put_session_bodies(connection, tenant, session, (record.frame,))
-    head = nodes.get(len(path), known.node)
-    place = _Place(tenant, session, decision.branch, nodes, head, b"".join(preamble))
-
     old = _old_branch(connection, decision.branch)
+    nodes = put_nodes(connection, tenant, session, path, record.bodies, known)
+    head = nodes.get(len(path), known.node)
+    preamble, frame = _put_around(connection, tenant, session, record, old)
+    place = _Place(tenant, session, decision.branch, nodes, head, b"".join(preamble), frame)
+
     rows: list[LogRow] = [(note.kind, None, dump_json(note.data)) for note in decision.notes]
     if place.preamble != (old.preamble if old else b""):
         rows.append((entries.PREAMBLE, None, dump_json({"messages": [name.hex() for name in preamble]})))
@@ -104,6 +108,19 @@ def record_request(connection: sqlite3.Connection, worker: int, record: RequestR
 
 def _old_branch(connection: sqlite3.Connection, branch: int | None) -> _Old | None:
     return None if branch is None else _Old(*connection.execute(_OLD_BRANCH, (branch,)).fetchone())
+
+
+def _put_around(
+    connection: sqlite3.Connection, tenant: int, session: int, record: RequestRecord, old: _Old | None
+) -> tuple[list[bytes], bytes]:
+    """Store preamble and frame, which mostly are those of the branch's last request; returns their SHA-256."""
+    preamble = [hashlib.sha256(body).digest() for body in record.preamble]
+    frame = hashlib.sha256(record.frame).digest()
+    if old is None or old.preamble != b"".join(preamble):
+        put_session_bodies(connection, tenant, session, record.preamble)
+    if old is None or old.frame != frame:
+        put_session_bodies(connection, tenant, session, (record.frame,))
+    return preamble, frame
 
 
 def _message_rows(
@@ -145,13 +162,14 @@ def _move_branch(
         "n": n,
         "worker": worker,
         "preamble": place.preamble,
+        "frame": place.frame,
         "at": record.at,
     }
     if old is None or place.branch is None:
         branch = connection.execute(_NEW_BRANCH, values).lastrowid
         assert branch is not None
         return branch
-    if False:
+    if path.nodes[old.head_seq] != old.head_name:
         # Equal in meaning, other bytes: the old head keeps its nodes, which earlier requests are rebuilt from.
         kept = (place.session, place.tenant, old.head, old.head_digest, old.head_seq, old.request_n, record.at)
         connection.execute(_SUPERSEDED, kept)
@@ -162,13 +180,13 @@ def _move_branch(
 def record_reply(connection: sqlite3.Connection, record: ReplyRecord) -> None:
     """Write the answer, end the request's flight, and keep the boundary and the usage."""
     session = record.recorded.session_key
-    tenant = tenant_of(connection, record.tenant, session)
+    accepted = entries.accepted_data(record)
+    tenant, first = reserve(connection, record.tenant, session, 1 if accepted is None else 2)
     choices = put_session_bodies(connection, tenant, session, record.choices)
     rows: list[LogRow] = [(entries.RESPONSE, None, dump_json(entries.response_data(record, choices)))]
-    accepted = entries.accepted_data(record)
     if accepted is not None:
         rows.append((entries.ACCEPTED, None, dump_json(accepted)))
-    append_rows(connection, session, record.at, rows)
+    insert_rows(connection, session, record.at, first, rows)
     _land(connection, record)
     if record.boundary is not None:
         _put_boundary(connection, tenant, record.recorded.branch, record.boundary)

@@ -46,6 +46,7 @@ _PRAGMAS = (
     "PRAGMA foreign_keys = ON",
     "PRAGMA recursive_triggers = ON",  # else INSERT OR REPLACE gets past the log's triggers
     "PRAGMA cache_size = -16000",
+    "PRAGMA wal_autocheckpoint = 4000",  # pages that many transactions change are copied back once
 )
 
 

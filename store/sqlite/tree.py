@@ -90,13 +90,17 @@ def find_node(connection: sqlite3.Connection, tenant: int, name: bytes) -> int |
 
 def put_body(connection: sqlite3.Connection, tenant: int, sha256: bytes, data: bytes) -> int:
     """Id of the body with these bytes, stored once per tenant (R4.2)."""
-    row = connection.execute("SELECT id FROM body WHERE tenant = ? AND sha256 = ?", (tenant, sha256)).fetchone()
-    if row is not None:
-        found: int = row[0]
-        return found
     codec, packed = pack(data)
-    sql = "INSERT INTO body (tenant, sha256, size, codec, data) VALUES (?, ?, ?, ?, ?)"
-    return _inserted(connection.execute(sql, (tenant, sha256, len(data), codec, packed)))
+    sql = (
+        "INSERT INTO body (tenant, sha256, size, codec, data) VALUES (?, ?, ?, ?, ?) "
+        "ON CONFLICT DO NOTHING RETURNING id"
+    )
+    row = connection.execute(sql, (tenant, sha256, len(data), codec, packed)).fetchone()
+    if row is None:
+        sql = "SELECT id FROM body WHERE tenant = ? AND sha256 = ?"
+        row = connection.execute(sql, (tenant, sha256)).fetchone()
+    found: int = row[0]
+    return found
 
 
 def put_session_bodies(
