@@ -138,7 +138,7 @@ class UpstreamClient:
 
 
 class _ExactTransport(AiohttpTransport):
-    """The transport, with targets that leave as they are written: aiohttp would decode `%2F` in a query (R2.1)."""
+    """The transport, with targets and headers that leave as they are written (R2.1)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,15 +157,27 @@ class _ExactTransport(AiohttpTransport):
 
 
 class _ExactSession:
-    """The part of a session that the transport uses."""
+    """The part of a session that the transport uses.
+
+    A session itself would decode `%2F` in a query, and the transport hands it headers that came twice as one.
+    """
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
         self.close = session.close
 
-    def request(self, *, url: str, **options: Any) -> Any:
-        """As `aiohttp.ClientSession.request`, for a URL that is already encoded."""
-        return self._session.request(url=URL(url, encoded=True), **options)
+    def request(self, *, url: str, headers: httpx.Headers, **options: Any) -> Any:
+        """As `aiohttp.ClientSession.request`, for a URL that is already encoded and headers that may come twice."""
+        pairs = [(name.decode("latin-1"), _text(value)) for name, value in headers.raw]
+        return self._session.request(url=URL(url, encoded=True), headers=pairs, **options)
+
+
+def _text(value: bytes) -> str:
+    """What aiohttp, which writes headers as UTF-8, makes the same bytes of; of a value in Latin-1 the same text."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def _with_length(headers: Headers, length: int) -> Headers:

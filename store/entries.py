@@ -37,7 +37,7 @@ def request_data(
 
 def response_data(record: ReplyRecord, choices: Sequence[bytes]) -> dict[str, Any]:
     """The `response` entry."""
-    data = {
+    data = {  # begins as `response_begins` says
         "request_n": record.recorded.request_n,
         "status": record.status,
         "finish_reason": record.finish_reason,
@@ -48,6 +48,11 @@ def response_data(record: ReplyRecord, choices: Sequence[bytes]) -> dict[str, An
         "error": record.error,
     }
     return data if record.sent is None else {**data, "sent": dict(record.sent)}
+
+
+def response_begins(request_n: int) -> str:
+    """How the text of every answer to a request begins."""
+    return f'{{"request_n":{request_n},'
 
 
 def accepted_data(record: ReplyRecord) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ SELECT checkpoint_id, data FROM checkpoint WHERE tenant = ? AND source_digest IN
 ORDER BY through_seq DESC, created_at DESC, checkpoint_id DESC
 """
 _COMPLETED = """
-SELECT l.at, l.data FROM node n JOIN log l ON l.node = n.id AND l.kind = 'compaction_completed'
+SELECT l.at, l.n, l.data FROM node n JOIN log l ON l.node = n.id AND l.kind = 'compaction_completed'
 WHERE n.tenant = ? AND n.digest IN ({})
 """
 _BOUNDARIES = """
@@ -127,11 +127,11 @@ def put_checkpoint(connection: sqlite3.Connection, tenant: int, checkpoint: Chec
 def completed_checkpoints(connection: sqlite3.Connection, tenant: str, path: Path) -> list[str]:
     """What the log says was committed on the path, newest first (R7.6)."""
     owner = find_tenant(connection, tenant)
-    found: list[tuple[float, str]] = []
+    found: list[tuple[float, int, str]] = []
     if owner is not None:
         for places, digests in _chunks(path):
             found += connection.execute(_COMPLETED.format(places), (owner, *digests)).fetchall()
-    return [data for _, data in sorted(found, reverse=True)]
+    return [data for _, _, data in sorted(found, reverse=True)]
 
 
 def repair_checkpoint(

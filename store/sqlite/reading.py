@@ -32,10 +32,10 @@ SELECT t.name, s.name, l.at, l.data, n.name FROM log l JOIN session s ON s.id = 
 JOIN tenant t ON t.id = s.tenant LEFT JOIN node n ON n.id = l.node
 WHERE l.session = ? AND l.n = ? AND l.kind = 'request'
 """
-_ANSWERED_AS = """
-SELECT data ->> '$.sent' FROM log WHERE session = ? AND n > ? AND kind = 'response'
-AND data ->> '$.request_n' = ? AND data ->> '$.sent' IS NOT NULL ORDER BY n DESC LIMIT 1
-"""
+_ANSWERS = (
+    "SELECT data FROM log WHERE session = ? AND n > ? AND kind = 'response' AND substr(data, 1, ?) = ? ORDER BY n"
+)
+"""By the beginning of their text, which `entries.response_data` fixes: SQLite reads stricter JSON than is stored."""
 
 
 def sessions(connection: sqlite3.Connection, tenant: str | None, limit: int, before: float | None) -> list[SessionRow]:
@@ -106,7 +106,7 @@ def request(connection: sqlite3.Connection, session: int, n: int) -> StoredReque
         raise NotFoundError(f"entry {n} is no request of session {session}")
     tenant, name, at, text, head = row
     data: dict[str, Any] = load_json(text)
-    later = connection.execute(_ANSWERED_AS, (session, n, n)).fetchone()
+    sent = _sent_later(connection, session, n)
     return StoredRequest(
         tenant=tenant,
         session=name,
@@ -116,8 +116,16 @@ def request(connection: sqlite3.Connection, session: int, n: int) -> StoredReque
         preamble=_bodies(connection, tenant, data["preamble"]),
         history=history(connection, tenant, head or b""),
         frame=body(connection, tenant, bytes.fromhex(data["frame"])),
-        sent=load_json(later[0]) if later else data["sent"],
+        sent=data["sent"] if sent is None else sent,
     )
+
+
+def _sent_later(connection: sqlite3.Connection, session: int, n: int) -> dict[str, Any] | None:
+    """How the answered body followed from the client's, if that was decided after the request was recorded."""
+    begins = entries.response_begins(n)
+    rows = connection.execute(_ANSWERS, (session, n, len(begins), begins)).fetchall()
+    said = [load_json(text).get("sent") for (text,) in rows]
+    return next((sent for sent in reversed(said) if sent is not None), None)
 
 
 def _bodies(connection: sqlite3.Connection, tenant: str, names: Iterable[str]) -> list[bytes]:

@@ -35,8 +35,8 @@ from store.sqlite import checkpoints, deletion, reading, requests, workers
 from store.sqlite.lane import Lane, hop, read_together, write_together
 from store.sqlite.log import append_entries
 
-OLDEST_SQLITE = (3, 38, 0)
-"""Strict tables, RETURNING and `->>`."""
+OLDEST_SQLITE = (3, 37, 0)
+"""The first with strict tables."""
 BUSY_TIMEOUT = 5.0
 """Seconds that a writer waits for another process."""
 _STATEMENTS = 256

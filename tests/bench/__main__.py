@@ -29,7 +29,8 @@ HUGE_RATE = 10.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench. 0: figures are there, good or bad; 1: a run failed; 2: this machine cannot run it."""
     options = _options(arguments)
-    console = Console()
+    # Without a terminal there is no width to keep to.
+    console = Console(width=None if sys.stdout.isatty() else 130)
     try:
         cores = two_cores()
         need_tools()
@@ -120,10 +121,15 @@ def _latencies(
 
 
 def recorded(store: Path) -> dict[str, int]:
-    """The requests that are in a store, by how they were placed: what was measured did record."""
+    """The requests that are in a store, by how they were placed: what was measured did record.
+
+    Raises LoadError if anything was compacted, as the verbatim path is what is measured.
+    """
     connection = sqlite3.connect(f"file:{store}?mode=ro", uri=True)
     try:
         sql = "SELECT data ->> '$.lineage', count(*) FROM log WHERE kind = 'request' GROUP BY 1 ORDER BY 2 DESC"
+        if connection.execute("SELECT 1 FROM log WHERE kind LIKE 'compaction%' LIMIT 1").fetchone():
+            raise LoadError("the gateway tried to compact what it was to pass on verbatim")
         return dict(connection.execute(sql).fetchall())
     finally:
         connection.close()

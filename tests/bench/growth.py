@@ -26,7 +26,7 @@ from gateway.app import create_app
 from gateway.services import Services
 from gateway.settings import load_settings
 from gateway.simulator import SimulatorSettings, ThreadedServer, create_simulator
-from store.sqlite.lane import Lane
+from gateway.telemetry import configure_logging
 from tests.bench.workload import filler
 
 WINDOW = 8192
@@ -263,6 +263,7 @@ def _gateway(folder: Path) -> Iterator[tuple[str, Services]]:
             context_window=WINDOW,
             secret="a secret for the bench only",
         )
+        configure_logging(settings.log)
         app = create_app(settings)
         with ThreadedServer(app) as gateway:
             yield gateway.url, app.state.services

@@ -66,15 +66,6 @@ def cpu_seconds(pid: int) -> float:
     return parse_cpu(Path(f"/proc/{pid}/stat").read_text("ascii", "replace"))
 
 
-def cpu_by_thread(pid: int) -> dict[str, float]:
-    """User and system seconds of each living thread, by its number and name."""
-    found = {}
-    for task in sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda path: int(path.name)):
-        stat = (task / "stat").read_text("ascii", "replace")
-        found[f"{task.name} {stat.partition('(')[2].rpartition(')')[0]}"] = parse_cpu(stat)
-    return found
-
-
 def peak_megabytes(pid: int) -> float:
     """The largest resident size of a process so far, in MB."""
     return parse_peak(Path(f"/proc/{pid}/status").read_text("ascii", "replace"))
@@ -96,9 +87,10 @@ def need_tools() -> None:
     wanted = f"{' and '.join(missing)} not found: apt-get install {' '.join(packages)}"
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise NotPossibleError(wanted)
-    quiet = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
+    environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for arguments in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *packages]):
-        if subprocess.run(["apt-get", *arguments], check=False, **quiet).returncode != 0:
+        command = ["apt-get", *arguments]
+        if subprocess.run(command, check=False, stdout=subprocess.DEVNULL, env=environ).returncode != 0:
             raise NotPossibleError(f"{wanted} (tried, and it failed)")
     if any(_find(command) is None for command in missing):
         raise NotPossibleError(wanted)

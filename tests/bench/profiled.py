@@ -46,6 +46,11 @@ class Sampler:
             self.alone[names[0]] += weight
             self.whole.update(dict.fromkeys(names, weight))
 
+    def forget(self) -> None:
+        """Begin anew."""
+        self.alone.clear()
+        self.whole.clear()
+
     def text(self) -> str:
         """Both tables, largest first, in percent."""
         total = max(sum(self.alone.values()), 1)
@@ -68,7 +73,7 @@ def main() -> None:
     """Serve until SIGINT or SIGTERM; SIGUSR1 forgets what was sampled so far (after the warm-up)."""
     sampler = Sampler()
     signal.signal(signal.SIGPROF, sampler.sample)
-    signal.signal(signal.SIGUSR1, lambda *_: (sampler.alone.clear(), sampler.whole.clear()))
+    signal.signal(signal.SIGUSR1, lambda *_: sampler.forget())
     # The server raises the signal again at its end, which would be the end before the figures are written.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.setitimer(signal.ITIMER_PROF, INTERVAL, INTERVAL)

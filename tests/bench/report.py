@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.load import Added, Load, Run
-from tests.bench.workload import Case, compared_with
+from tests.bench.workload import HUGE, Case, compared_with
 
 FOLDER = Path(__file__).parents[2] / "bench-results"
-MIN_THROUGHPUT, MAX_CPU, MAX_ADDED_P99, MIN_CANNED = 0.5, 2.9, 0.005, 3.0
+MIN_THROUGHPUT, MAX_CPU, MAX_ADDED_P99, MAX_ADDED_HUGE, MIN_CANNED = 0.5, 2.9, 0.005, 0.010, 3.0
 """R16.3: shares of the bare pass-through's figures, seconds, and how much faster the upstream must be."""
 BUSY = 0.9
 """A closed loop keeps the server's core busy; a server that got less of it shared it with somebody."""
@@ -49,7 +49,8 @@ class Series:
 
     def latency(self, name: str) -> float:
         """Median of a percentile, in milliseconds."""
-        return 1000 * median(getattr(run.load, name) for run in self.runs)
+        values: list[float] = [getattr(run.load, name) for run in self.runs]
+        return 1000 * median(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def _table(report: Report) -> Table:
         table.add_row(
             one.case.name,
             one.contender,
-            f"{one.rate:,.0f} ({min(rates):,.0f} to {max(rates):,.0f})",
+            f"{one.rate:,.0f} ({min(rates):,.0f}-{max(rates):,.0f})",
             f"{throughput:.0%}",
             f"{one.latency('p50'):.1f}",
             f"{one.latency('p99'):.1f}",
@@ -143,8 +144,12 @@ def verdicts(report: Report) -> list[str]:
         if one.core < BUSY:
             found.append(f"doubtful: {one.contender}, {one.case.name}: it had only {one.core:.0%} of its core")
     for added in report.added:
-        if added.p99 > MAX_ADDED_P99:
-            found.append(f"below target: {added.case.name}: adds {1000 * added.p99:.1f} ms at p99 (R16.3)")
+        alone = added.case == HUGE
+        value, limit = (added.p50, MAX_ADDED_HUGE) if alone else (added.p99, MAX_ADDED_P99)
+        if value > limit:
+            found.append(
+                f"below target: {added.case.name}: adds {1000 * value:.1f} ms, wanted {1000 * limit:g} (R16.3)"
+            )
     for name, load in report.canned.items():
         bare = next((one for one in report.series if one.contender.startswith("bare") and one.case.name == name), None)
         if bare is not None and load.rate < MIN_CANNED * bare.rate:

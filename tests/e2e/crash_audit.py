@@ -223,7 +223,7 @@ class Audit:
         """Where the gateway was killed before it could note what it had sent: all that the log's checkpoints allow."""
         for place in self.by_client_body[sha(attempt.body)]:
             stored = await store.request(*place)
-            (noted,) = [entry for entry in await store.log(place[0], place[1] - 1, 1)]
+            (noted,) = await store.log(place[0], place[1] - 1, 1)
             sent = Sent.from_log(noted.data["sent"])
             request = read_chat_request(attempt.body)
             assert request is not None

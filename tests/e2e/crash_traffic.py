@@ -141,7 +141,7 @@ class TrafficClient(threading.Thread):
                 self._gate.wait()
                 while not self._stopping.is_set():
                     self._converse()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise to
             self.error = error  # told by whoever looks after the clients
         finally:
             self._gate.leave()
@@ -219,7 +219,7 @@ def fold_stream(data: bytes) -> Json:
     message: Json = {"role": "assistant", "content": None}
     calls: dict[int, Json] = {}
     for event in _whole_events(data):
-        for choice in event["choices"]:
+        for choice in event.get("choices", ()):
             delta = choice["delta"]
             if delta.get("content") is not None:
                 message["content"] = (message["content"] or "") + delta["content"]

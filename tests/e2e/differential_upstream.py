@@ -205,7 +205,8 @@ def fronting(url: str, folder: Path, environ: dict[str, str] | None = None, **ta
     """A gateway in front of the upstream at `url`. `upstream` holds more settings of that upstream."""
     upstream = {"name": "raw", "base_url": f"{url}/v1", **tables.pop("upstream", {})}
     store = {"url": f"sqlite:///{folder / 'palimpsest.db'}"}
-    given = {"store": store, "log": {"level": "error"}, "upstreams": [upstream]} | tables
+    # With a window that is known no model list is asked for.
+    given = {"store": store, "log": {"level": "error"}, "upstreams": [upstream], "context_window": 10_000_000} | tables
     settings = load_settings(environ or {}, secret="a secret for tests only", **given)
     with ThreadedServer(create_app(settings)) as server:
         yield Front(server.url, settings)

@@ -115,11 +115,6 @@ def test_nothing_is_lost_when_the_gateway_is_killed_at_any_moment(tmp_path):
             audit.prefixes(provider.received(), kills)
             talks = [talk for client in clients for talk in client.conversations]
             asyncio.run(audit.conversations(gateway.store, talks))
-            from collections import Counter
-            import json
-
-            print(Counter(r[0] for r in audit.rows.values()))
-            print(Counter(json.loads(r[3])["reason"][:60] for r in audit.rows.values() if r[0] == "compaction_failed"))
             print(dict(audit.counts), len(talks), "conversations")
             assert not audit.failures, "\n".join(audit.failures[:20])
             complaints = [line for line in gateway.log().splitlines() if not line.startswith("Palimpsest listens on")]

@@ -4,19 +4,17 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from compaction.checkpoint import from_json
 from store.errors import StoreError, store_error
-from store.open import open_store
-from store.rows import Entry
+from store.rows import Entry, UsageRow
 from store.sqlite import SqliteStore
 from store.sqlite import store as sqlite_store
+from tests.store.files import opened, sql
 from tests.store.talk import Talk, assistant, user
 
 U, A, U2 = user("a"), assistant("b"), user("c")
@@ -25,23 +23,6 @@ U, A, U2 = user("a"), assistant("b"), user("c")
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "history.db"
-
-
-@contextlib.contextmanager
-def sql(file: Path) -> Iterator[sqlite3.Connection]:
-    """The file as an operator opens it."""
-    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as connection:
-        yield connection
-
-
-@contextlib.asynccontextmanager
-async def opened(file: Path):
-    store = SqliteStore(file)
-    await store.open()
-    try:
-        yield Talk(store)
-    finally:
-        await store.close()
 
 
 def mode(path: Path) -> int:
@@ -100,9 +81,9 @@ async def test_what_is_written_cannot_be_changed(file: Path, change: str):
 async def test_replacing_an_entry_is_a_change_too(file: Path):
     async with opened(file) as talk:
         await talk.ask(U)
-        replace = "INSERT OR REPLACE INTO log SELECT session, n, kind, at, node, '[]' FROM log WHERE n = 1"
+        change = "INSERT OR REPLACE INTO log SELECT session, n, kind, at, node, '[]' FROM log WHERE n = 1"
         with pytest.raises(StoreError, match="append-only"):
-            await talk.store._open.write.do(lambda connection: connection.execute(replace))
+            await talk.store._open.write.do(lambda connection: connection.execute(change))
 
 
 async def test_an_item_that_fails_takes_only_itself(file: Path):
@@ -110,7 +91,7 @@ async def test_an_item_that_fails_takes_only_itself(file: Path):
     async with opened(file) as talk:
         good = talk.record(user("good"))
         bad = talk.record(user("bad"), user("lost"))
-        broken = type(bad)(**{name: getattr(bad, name) for name in bad.__slots__} | {"bodies": [bad.bodies[0], 7]})
+        broken = replace(bad, bodies=[bad.bodies[0], 7])
         last = talk.record(user("last"))
         store = talk.store
         outcomes = await asyncio.gather(
@@ -295,6 +276,43 @@ async def test_appended_entries_carry_the_time(file: Path):
     await store.close()
 
 
+async def test_usage_is_summed_by_day_route_and_kind(file: Path):
+    """R14.3: of answers, and of summaries that belong to no reply."""
+    async with opened(file) as talk:
+        row = UsageRow("2026-12-01", "r", "chat", 10, 5, cached=3)
+        await talk.answer(await talk.ask(U), A, spent=row)
+        await talk.answer(await talk.ask(U2), A, spent=replace(row, reasoning=4))
+        await talk.store.add_usage("tenant", replace(row, kind="compaction"))
+        await talk.store.add_usage("new tenant", replace(row, day="2026-12-02"))
+    with sql(file) as connection:
+        query = (
+            "SELECT t.name, day, kind, answers, prompt, completion, cached, reasoning "
+            "FROM usage JOIN tenant t ON t.id = tenant ORDER BY 1, 2, 3"
+        )
+        assert connection.execute(query).fetchall() == [
+            ("new tenant", "2026-12-02", "chat", 1, 10, 5, 3, 0),
+            ("tenant", "2026-12-01", "chat", 2, 20, 10, 6, 4),
+            ("tenant", "2026-12-01", "compaction", 1, 10, 5, 3, 0),
+        ]
+
+
+async def test_work_grows_with_what_is_new(file: Path):
+    """R4.2: two messages more cost as many statements on a thousand as on ten."""
+    async with opened(file) as talk:
+        counts = []
+        for length in (11, 1001):
+            begun = [user(f"{length} {n}") if n % 2 == 0 else assistant(f"{length} {n}") for n in range(length)]
+            reply, more = assistant(f"{length} b"), user(f"{length} c")
+            await talk.exchange(*begun, reply=reply)
+            seen: list[str] = []
+            await talk.store._open.write.do(lambda c, seen=seen: c.set_trace_callback(seen.append))
+            recorded = await talk.exchange(*begun, reply, more, reply=assistant(f"{length} d"))
+            await talk.store._open.write.do(lambda c: c.set_trace_callback(None))
+            assert (recorded.lineage, recorded.added) == ("continued", 2)
+            counts.append(len(seen))
+        assert counts[0] == counts[1] < 60
+
+
 def test_errors_are_named_by_one_word():
     assert store_error(OSError("x")).reason == "unavailable"
     assert store_error(sqlite3.ProgrammingError("x")).reason == "failed"
@@ -302,82 +320,6 @@ def test_errors_are_named_by_one_word():
     assert isinstance(store_error(KeyError("x")).__cause__, KeyError)
     known = StoreError("full", "x")
     assert store_error(known) is known
-
-
-@pytest.mark.parametrize(
-    ("url", "path"),
-    [("sqlite:///palimpsest.db", "palimpsest.db"), ("sqlite:////data/palimpsest.db", "/data/palimpsest.db")],
-)
-def test_url_names_the_file(url: str, path: str):
-    store = open_store(url)
-    assert isinstance(store, SqliteStore)
-    assert store.path == Path(path)
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("sqlite:///:memory:", "needs a file"),
-        ("sqlite:///", "needs a file"),
-        ("sqlite:///file:x?mode=memory", "needs a file"),
-        ("postgresql://host/db", "not supported yet"),
-        ("mysql://host/db", "expected sqlite"),
-        ("palimpsest.db", "expected sqlite"),
-    ],
-)
-def test_url_that_cannot_be_used_is_refused_clearly(url: str, words: str):
-    with pytest.raises(StoreError, match=words) as caught:
-        open_store(url)
-    assert caught.value.reason == "unsupported"
-
-
-CRASHING = """
-import asyncio, os, sys
-from pathlib import Path
-from store.sqlite import SqliteStore
-from tests.store.talk import Talk, user
-
-async def main():
-    store = SqliteStore(Path(sys.argv[1]))
-    await store.open()
-    await Talk(store).ask(user("a"))
-    os._exit(9)
-
-asyncio.run(main())
-"""
-
-
-async def test_flight_of_a_worker_that_was_killed_is_over(file: Path):
-    """R3.8: after a crash the client's equal request is a retry, not another conversation."""
-    crashed = subprocess.run([sys.executable, "-c", CRASHING, str(file)], check=False, cwd=Path.cwd())
-    assert crashed.returncode == 9
-    async with opened(file) as talk:
-        again = await talk.ask(U)
-        assert again.lineage == "retried"
-        with sql(file) as connection:
-            assert connection.execute("SELECT pid FROM worker").fetchall() == [(os.getpid(),)]
-
-
-async def test_flight_of_a_worker_that_closed_is_over(file: Path):
-    async with opened(file) as talk:
-        await talk.ask(U)
-    async with opened(file) as talk:
-        assert (await talk.ask(U)).lineage == "retried"
-
-
-async def test_flight_of_a_living_worker_is_not(file: Path):
-    async with opened(file) as talk, opened(file) as other:
-        await talk.ask(U)
-        other.now = talk.now + 10
-        assert (await other.ask(U)).lineage == "twin"
-
-
-async def test_flight_that_never_ends_is_not_waited_for(file: Path):
-    """Its worker's machine may be gone for good."""
-    async with opened(file) as talk:
-        await talk.ask(U)
-        talk.now += 7200
-        assert (await talk.ask(U)).lineage == "retried"
 
 
 async def test_checkpoint_row_that_was_damaged_is_passed_over(file: Path):

@@ -7,7 +7,7 @@ import pytest
 
 from store.errors import NotFoundError
 from store.protocol import Store
-from store.rows import Entry, Recorded, UsageRow
+from store.rows import Entry, Recorded
 from tests.store.talk import FRAME, ROUTE, Talk, assistant, exact, path_of, result, sha, system, user
 
 U, A, U2, A2 = user("a"), assistant("b"), user("c"), assistant("d")
@@ -79,6 +79,9 @@ async def test_request_is_rebuilt_with_how_it_was_sent(talk: Talk):
     await talk.answer(second, A2, sent={"checkpoint": "c2"})
     assert (await talk.store.request(first.session_key, first.request_n)).sent == {"checkpoint": "c1"}
     assert (await talk.store.request(second.session_key, second.request_n)).sent == {"checkpoint": "c2"}
+    third = await talk.ask(U, A, U2, A2, U, sent={"checkpoint": "c2"})
+    await talk.answer(third, A, sent={})
+    assert (await talk.store.request(third.session_key, third.request_n)).sent == {}
     with pytest.raises(NotFoundError):
         await talk.store.request(first.session_key, first.request_n - 1)
     with pytest.raises(NotFoundError):
@@ -218,7 +221,9 @@ async def test_texts_of_any_shape_are_taken(talk: Talk):
     again = await talk.ask({"role": "\ud800", "content": "hi"}, U, session="s\ud800\x00")
     assert again.session_key == recorded.session_key
     assert await talk.store.find_session("tenant", "s\ud800\x00") is not None
-    await talk.answer(recorded, status=400, error="bad \ud800")
+    usage = {"tokens": float("nan"), "note": "\ud800"}
+    await talk.answer(recorded, status=400, error="bad \ud800", usage=usage, sent={"a": "\ud800"})
+    assert (await talk.store.request(recorded.session_key, recorded.request_n)).sent == {"a": "\ud800"}
     await talk.assert_rebuilt()
 
 
@@ -282,15 +287,6 @@ async def test_entries_go_only_into_sessions_of_the_tenant(talk: Talk):
     foreign = Recorded(recorded.session_key, "x", 99, 1, 0, "new")
     with pytest.raises(NotFoundError):
         await talk.answer(foreign, A)
-
-
-async def test_usage_is_summed_by_day_route_and_kind(talk: Talk):
-    """R14.3: of answers, and of summaries that belong to no reply. (Read back when keys are built.)"""
-    recorded = await talk.ask(U)
-    row = UsageRow("2026-12-01", ROUTE, "chat", 10, 5, cached=3)
-    await talk.answer(recorded, A, spent=row)
-    await talk.store.add_usage("tenant", replace(row, kind="compaction"))
-    await talk.store.add_usage("new tenant", row)
 
 
 async def test_two_workers_write_one_history(talk: Talk, other: Store):
