@@ -98,7 +98,7 @@ def _policy(settings: Settings) -> Policy:
     )
 
 
-def create_app(settings: Settings) -> Starlette:
+def create_app(settings: Settings) -> Gateway:
     """The gateway as an ASGI application."""
     services = create_services(settings)
 
@@ -106,8 +106,7 @@ def create_app(settings: Settings) -> Starlette:
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await services.store.open()
         await services.routes.load()
-        services.tasks.spawn(_warm(services), "warm")
-        app.state.ready = True
+        services.tasks.spawn(_become_ready(app, services), "warm")
         try:
             yield
         finally:
@@ -126,27 +125,45 @@ def create_app(settings: Settings) -> Starlette:
     )
     app.state.services = services
     app.state.ready = False
-    app.router.default = _Everything(services)
-    return app
+    app.router.default = _Others(PassThrough(services.settings, services.upstream))
+    return Gateway(app, ChatEndpoint(services))
 
 
-async def _warm(services: Services) -> None:
+class Gateway:
+    """The ASGI application. Chat completions go straight to their endpoint, all else by Starlette's router."""
+
+    def __init__(self, app: Starlette, chat: ChatEndpoint) -> None:
+        self.state = app.state
+        self._app = app
+        self._chat = chat
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection's event, or the lifespan."""
+        chat = scope["type"] == "http" and is_managed(scope)
+        await (self._chat if chat else self._app)(scope, receive, send)
+
+
+def is_managed(scope: Scope) -> bool:
+    """Whether a request is a chat completion (R2.1)."""
+    return scope["method"] == "POST" and bool(scope["path"].endswith(MANAGED_SUFFIX))
+
+
+async def _become_ready(app: Starlette, services: Services) -> None:
+    """Read what the first request would have to wait for; only then be ready."""
     for part in services.warm:
         await asyncio.to_thread(part)
+    app.state.ready = True
 
 
-class _Everything:
-    """What is no page of the gateway's own: managed by its path's end and method, else passed through (R2.1)."""
+class _Others:
+    """What is neither managed nor a path of the gateway's own (R2.1)."""
 
-    def __init__(self, services: Services) -> None:
-        self._chat = ChatEndpoint(services)
-        self._pass_through = PassThrough(services.settings, services.upstream)
+    def __init__(self, pass_through: PassThrough) -> None:
+        self._pass_through = pass_through
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await _refuse_upgrade(scope, receive, send)
-        elif scope["method"] == "POST" and scope["path"].endswith(MANAGED_SUFFIX):
-            await self._chat(scope, receive, send)
         else:
             await self._pass_through(scope, receive, send)
 

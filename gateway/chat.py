@@ -5,9 +5,9 @@ Read `ChatLine.run` from top to bottom; docs/design.md draws the same line.
 
 from __future__ import annotations
 
+import os
 import re
 import time
-import uuid
 from dataclasses import dataclass, replace
 
 import structlog
@@ -97,7 +97,8 @@ class ChatLine:
     def __init__(self, services: Services, client: Client, unmanaged: PassThrough) -> None:
         self.services = services
         self.client = client
-        self.request_id = f"req_{uuid.uuid4().hex}"
+        self._random = os.urandom(16).hex()
+        self.request_id = f"req_{self._random}"
         self.facts = Facts()
         self._unmanaged = unmanaged
 
@@ -174,7 +175,7 @@ class ChatLine:
         record = RequestRecord(
             tenant=conversation.tenant,
             session=explicit_session(headers, request, self.services.session_headers),
-            fresh_session=f"ses_{uuid.uuid4().hex}",
+            fresh_session=f"ses_{self._random}",
             request_id=self.request_id,
             route=route.name,
             path=conversation.path,

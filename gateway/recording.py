@@ -73,9 +73,13 @@ class Recording:
 
     async def close(self, outcome: Outcome) -> None:
         """Write the `response` entry; returns once it is committed. Only the first call writes."""
-        if not self._closed:
-            self._closed = True
-            # A task of its own: a client that hangs up meanwhile must not take the entry with it.
+        if self._closed:
+            return
+        self._closed = True
+        if self._task.done():
+            # The store has the entry from the first step on, so a client that hangs up meanwhile does not take it back.
+            await self._write_response(outcome)
+        else:
             await asyncio.shield(self._tasks.spawn(self._write_response(outcome), "record_response"))
 
     async def _write_response(self, outcome: Outcome) -> None:
