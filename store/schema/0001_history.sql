@@ -36,7 +36,6 @@ CREATE TABLE session (
     deleting INTEGER NOT NULL DEFAULT 0,
     UNIQUE (tenant, name)
 ) STRICT;
-CREATE INDEX session_by_age ON session (last_request_at);
 
 -- A message at its place. The name chains bytes, the digest chains meaning (R3.3); both sets are closed under parents.
 CREATE TABLE node (
@@ -74,8 +73,7 @@ CREATE TABLE branch (
     frame BLOB NOT NULL,                    -- SHA-256 of the newest request's frame
     updated_at REAL NOT NULL
 ) STRICT;
-CREATE INDEX branch_by_tip ON branch (tenant, head_digest);
-CREATE INDEX branch_by_reply ON branch (tenant, head_digest, reply_loose) WHERE reply_loose IS NOT NULL;
+CREATE INDEX branch_by_tip ON branch (tenant, head_digest, reply_loose);
 CREATE INDEX branch_by_session ON branch (session);
 CREATE INDEX branch_by_head ON branch (head);
 
@@ -126,7 +124,7 @@ CREATE TABLE boundary (
     payload_bytes INTEGER NOT NULL,
     PRIMARY KEY (branch, route)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX boundary_by_digest ON boundary (tenant, digest);
+-- Without an index by digest: it would be written with each answer, and is read only when a summary overflows.
 
 CREATE TABLE route (
     name TEXT PRIMARY KEY,

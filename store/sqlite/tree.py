@@ -91,15 +91,13 @@ def find_node(connection: sqlite3.Connection, tenant: int, name: bytes) -> int |
 def put_body(connection: sqlite3.Connection, tenant: int, sha256: bytes, data: bytes) -> int:
     """Id of the body with these bytes, stored once per tenant (R4.2)."""
     codec, packed = pack(data)
-    sql = (
-        "INSERT INTO body (tenant, sha256, size, codec, data) VALUES (?, ?, ?, ?, ?) "
-        "ON CONFLICT DO NOTHING RETURNING id"
-    )
-    row = connection.execute(sql, (tenant, sha256, len(data), codec, packed)).fetchone()
-    if row is None:
-        sql = "SELECT id FROM body WHERE tenant = ? AND sha256 = ?"
-        row = connection.execute(sql, (tenant, sha256)).fetchone()
-    found: int = row[0]
+    sql = "INSERT INTO body (tenant, sha256, size, codec, data) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+    cursor = connection.execute(sql, (tenant, sha256, len(data), codec, packed))
+    if cursor.rowcount:
+        return _inserted(cursor)
+    found: int = connection.execute("SELECT id FROM body WHERE tenant = ? AND sha256 = ?", (tenant, sha256)).fetchone()[
+        0
+    ]
     return found
 
 

@@ -6,12 +6,13 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -30,7 +31,9 @@ class KillableGateway:
     folder: Path
     port: int
     nursery: subprocess.Popen[str]
-    pid: int = field(default=0)
+    pid: int = 0
+    rival: sqlite3.Connection | None = None
+    """Another process on the same store."""
 
     @property
     def url(self) -> str:
@@ -46,6 +49,7 @@ class KillableGateway:
         deadline = time.monotonic() + START_LIMIT
         while time.monotonic() < deadline:
             if self._is_ready():
+                self._dismiss_rival()
                 return
             time.sleep(0.01)
         raise TimeoutError(f"no gateway within {START_LIMIT} s:\n{self.log()}")
@@ -60,17 +64,33 @@ class KillableGateway:
         finally:
             connection.close()
 
-    def kill(self) -> None:
-        """`kill -9`; returns when the process is gone."""
-        assert self._end(signal.SIGKILL) == -signal.SIGKILL, "the gateway had ended by itself"
+    def stall(self) -> None:
+        """Take the store's write lock, as another worker may at any time: nothing can be committed until `bury`."""
+        self.rival = sqlite3.connect(self.store, timeout=START_LIMIT, isolation_level=None)
+        self.rival.execute("BEGIN IMMEDIATE")
+
+    def _dismiss_rival(self) -> None:
+        """Only now: the last to close a store tidies it up, and would do the next gateway's recovery for it."""
+        if self.rival is not None:
+            self.rival.close()
+            self.rival = None
+
+    def strike(self) -> None:
+        """`kill -9`, at this very moment. `bury` has to follow."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def bury(self) -> None:
+        """Wait until the killed process is gone."""
+        assert self._reap() == -signal.SIGKILL, "the gateway had ended by itself"
+        if self.rival is not None:
+            self.rival.execute("ROLLBACK")
 
     def stop(self) -> None:
         """SIGTERM, as an operator stops it."""
-        self._end(signal.SIGTERM)
+        os.kill(self.pid, signal.SIGTERM)
+        self._reap()
 
-    def _end(self, how: signal.Signals) -> int:
-        os.kill(self.pid, how)
-        self.pid = 0
+    def _reap(self) -> int:
         return int(self._tell("reap"))
 
     def _tell(self, command: str) -> str:

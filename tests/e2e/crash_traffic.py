@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,28 +54,47 @@ class Conversation:
 
 
 class Gate:
-    """Clients that lost the gateway wait here until it is back."""
+    """Clients that lost the gateway wait here until it is back; and what happens to them may be what ends it."""
 
     def __init__(self, clients: int) -> None:
         self._clients = clients
         self._waiting = 0
         self._open = False
         self._changed = threading.Condition()
+        self._fuse: tuple[str, int] = ("", 0)
+        self._strike: Callable[[], None] = lambda: None
 
     @property
     def is_open(self) -> bool:
         return self._open
 
-    def shut(self) -> None:
-        self._set(is_open=False)
-
     def open(self) -> None:
-        self._set(is_open=True)
-
-    def _set(self, *, is_open: bool) -> None:
         with self._changed:
-            self._open = is_open
+            self._open = True
             self._changed.notify_all()
+
+    def strike(self, blow: Callable[[], None]) -> None:
+        """Shut, and deal the blow."""
+        with self._changed:
+            if self._open:
+                self._open = False
+                blow()
+
+    def arm(self, event: str, count: int, blow: Callable[[], None]) -> None:
+        """Strike the moment that something happens to a client for the `count`-th time from now on."""
+        with self._changed:
+            self._fuse, self._strike = (event, count), blow
+
+    def happened(self, event: str) -> None:
+        """For a client: `begun` (an answer's headers are there) or `whole` (an answer is). Strikes from its own
+        thread, since the next moment may be too late."""
+        with self._changed:
+            armed, left = self._fuse
+            if event == armed:
+                self._fuse = (armed, left - 1)
+                if left == 1 and self._open:
+                    self._open = False
+                    self._strike()
 
     def wait(self) -> None:
         """For a client: until the gateway answers."""
@@ -129,17 +148,18 @@ class TrafficClient(threading.Thread):
         self._manner = manner
         self._seed = seed
         self._random = random.Random(f"client {seed}")
-        self._stopping = threading.Event()
+        self._turns_left = -1
+        """How many turns it still takes; below 0: any number."""
 
-    def stop(self) -> None:
-        """Let it finish its turn."""
-        self._stopping.set()
+    def stop(self, after: int) -> None:
+        """Let it finish its turn, and take some more."""
+        self._turns_left = after
 
     def run(self) -> None:
         try:
             with httpx.Client(timeout=PATIENCE) as self._http:
                 self._gate.wait()
-                while not self._stopping.is_set():
+                while self._turns_left:
                     self._converse()
         except BaseException as error:  # noqa: BLE001 - a thread has nobody to raise to
             self.error = error  # told by whoever looks after the clients
@@ -154,8 +174,9 @@ class TrafficClient(threading.Thread):
         talk = Conversation(name, self._manner.key, session, [system])
         self.conversations.append(talk)
         for turn in range(self.turns_each):
-            if not self._stopping.is_set():
+            if self._turns_left:
                 self._turn(talk, turn)
+                self._turns_left -= self._turns_left > 0
 
     def _turn(self, talk: Conversation, turn: int) -> None:
         words = " ".join(f"w{self._random.randrange(10**4)}" for _ in range(self._random.randint(20, 90)))
@@ -204,13 +225,16 @@ class TrafficClient(threading.Thread):
         with self._http.stream("POST", self._url, headers=headers, content=attempt.body) as response:
             attempt.session = response.headers.get("x-palimpsest-session", "")
             attempt.request_id = response.headers["x-palimpsest-request"]
+            self._gate.happened("begun")
             talk.sessions.add(attempt.session)
             for data in response.iter_raw():
                 attempt.received += data
                 if attempt.stream and b"data: [DONE]\n\n" in attempt.received:
+                    self._gate.happened("whole")
                     attempt.message = fold_stream(attempt.received)
             assert response.status_code == 200, attempt.received
             if not attempt.stream:
+                self._gate.happened("whole")
                 attempt.message = without_nulls(json.loads(attempt.received)["choices"][0]["message"])
 
 

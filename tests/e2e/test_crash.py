@@ -26,6 +26,8 @@ MANNERS = (
     Manner("key-two", streams=0.0, tools=True),
     Manner("key-two", named=True, streams=1.0, resumes=True),
 )
+FINAL_TURNS = 3
+"""What each client does after the last kill: the conversation goes on."""
 LONGEST_LIFE = 30.0
 """Seconds, after which a gateway is killed however little it has done."""
 
@@ -45,31 +47,40 @@ class Provider:
         return self._received.count
 
 
-def live(provider: Provider, moment: random.Random) -> None:
-    """Let traffic flow until a moment that no part of the gateway can foresee."""
+def live(provider: Provider, gate: Gate, moment: random.Random, gateway: KillableGateway) -> None:
+    """Let traffic flow, and kill the gateway at a moment that no part of it can foresee.
+
+    That is any moment; or the very one when a client has got the first of an answer, or the whole; or, so that whatever
+    is said too early is said, one at which another process holds up all commits.
+    """
+    event = moment.choice(("any", "begun", "whole", "stalled"))
+    gate.arm(event, moment.randint(1, 45), gateway.strike)
     until = provider.count + moment.randint(1, 45)
+    waits = moment.uniform(0.01, 0.1) if event == "stalled" else moment.uniform(0, 0.03)
     deadline = time.monotonic() + LONGEST_LIFE
-    while provider.count < until and time.monotonic() < deadline:
+    while gate.is_open and time.monotonic() < deadline:
+        if event in {"any", "stalled"} and provider.count >= until:
+            if event == "stalled":
+                gateway.stall()
+            time.sleep(waits)
+            break
         time.sleep(0.001)
-    time.sleep(moment.uniform(0, 0.03))
+    gate.strike(gateway.strike)
 
 
 def look(audit: Audit, path: Path, clients: list[TrafficClient], received: list[Received], *, final: bool) -> None:
     errors = [client.error for client in clients if client.error]
     assert not errors, errors
     attempts = [attempt for client in clients for attempt in list(client.attempts)]
-    t = time.time()
     audit.look(path, attempts, received, final=final)
-    print(f"look {time.time() - t:.2f}")
     assert not audit.failures, "\n".join(audit.failures[:20])
 
 
-def kill_and_check(
+def check_what_is_left(
     gateway: KillableGateway, gate: Gate, clients: list[TrafficClient], provider: Provider, audit: Audit
 ) -> int:
-    """Kill it, and look at what it left; returns how much the provider had received."""
-    gate.shut()
-    gateway.kill()
+    """Look at what a killed gateway has left; returns how much the provider had received."""
+    gateway.bury()
     gate.await_all()
     look(audit, gateway.snapshot(gateway.folder / "left"), clients, provider.received(), final=False)
     return provider.count
@@ -95,19 +106,14 @@ def test_nothing_is_lost_when_the_gateway_is_killed_at_any_moment(tmp_path):
                 client.start()
             kills = []
             for _ in range(KILLS):
-                t0 = time.time()
                 gateway.start()
-                t1 = time.time()
                 gate.open()
-                live(provider, moment)
-                t2 = time.time()
-                print(f"start {t1 - t0:.2f} live {t2 - t1:.2f}", provider.count)
-                kills.append(kill_and_check(gateway, gate, clients, provider, audit))
+                live(provider, gate, moment, gateway)
+                kills.append(check_what_is_left(gateway, gate, clients, provider, audit))
             gateway.start()
             gate.open()
-            live(provider, moment)
             for client in clients:
-                client.stop()
+                client.stop(after=FINAL_TURNS)
             for client in clients:
                 client.join()
             gateway.stop()
