@@ -5,7 +5,8 @@ is never made from anything here.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -120,29 +121,52 @@ def root_digest(tenant: str) -> bytes:
     return sha256(_field(b"d", b"palimpsest/3") + _field(b"t", _utf8(tenant))).digest()
 
 
-def build_path(tenant: str, messages: Sequence[Message]) -> Path:
-    """The history of a request, with the chained digest and the chained node of every position (R3.3).
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A path, and what is needed to extend it."""
+
+    path: Path
+    waiting: Mapping[str | None, tuple[int, ...]]
+    """Ordinals of the calls that have no result yet, by id."""
+    calls: int
+    """How many calls the history has."""
+
+
+def begin_chain(tenant: str) -> Chain:
+    """The chain of an empty history."""
+    node = sha256(_field(b"d", b"palimpsest/node") + _field(b"t", _utf8(tenant))).digest()
+    return Chain(Path((), (root_digest(tenant),), (node,), (0,)), {}, 0)
+
+
+def extend_chain(chain: Chain, messages: Sequence[Message]) -> Chain:
+    """The chain with more messages (R3.3).
 
     A digest holds, of a tool result, which call of the history it answers (1 = the first, 0 = none): ids may be renamed
     and reused. That a call is the k-th needs no hashing: the order says it.
     """
-    digest = root_digest(tenant)
-    node = sha256(_field(b"d", b"palimpsest/node") + _field(b"t", _utf8(tenant))).digest()
-    digests, nodes = [digest], [node]
-    waiting: dict[str | None, list[int]] = {}
-    calls = 0
+    path = chain.path
+    digests, nodes, totals = list(path.digests), list(path.nodes), list(path.totals)
+    digest, node, total = digests[-1], nodes[-1], totals[-1]
+    waiting, calls = dict(chain.waiting), chain.calls
     for message in messages:
         said = digest + message.canon
         if message.role == "tool":
-            ordinals = waiting.get(message.answers)
-            said += (ordinals.pop(0) if ordinals else 0).to_bytes(8, "big")
+            said += _answered(waiting, message.answers).to_bytes(8, "big")
         elif message.calls:
             calls = _await_results(waiting, message.calls, calls)
         digest = sha256(said).digest()
         node = sha256(node + message.sha256).digest()
+        total += message.tokens
         digests.append(digest)
         nodes.append(node)
-    return Path(tuple(messages), tuple(digests), tuple(nodes))
+        totals.append(total)
+    extended = Path((*path.messages, *messages), tuple(digests), tuple(nodes), tuple(totals))
+    return Chain(extended, waiting, calls)
+
+
+def build_path(tenant: str, messages: Sequence[Message]) -> Path:
+    """The history of a request, with the chained digest and the chained node of every position (R3.3)."""
+    return extend_chain(begin_chain(tenant), messages).path
 
 
 def loose_text(text: str) -> str:
@@ -181,19 +205,26 @@ def is_truncation_of(echo_text: str, reply_text: str) -> bool:
     return bool(echo) and loose_text(reply_text).startswith(echo)
 
 
-def _await_results(waiting: dict[str | None, list[int]], calls: tuple[Call, ...], before: int) -> int:
-    """Note the ordinals of a message's calls as open, and return that of the last.
+def _await_results(waiting: dict[str | None, tuple[int, ...]], calls: tuple[Call, ...], before: int) -> int:
+    """Note calls that wait for results; returns the ordinal of the last.
 
     A reused id means the latest message that calls it; within one message, equal ids are answered in order.
     """
-    if len(calls) == 1:
-        waiting[calls[0].id] = [before + 1]
-        return before + 1
     for call in calls:
         waiting.pop(call.id, None)
     for ordinal, call in enumerate(calls, before + 1):
-        waiting.setdefault(call.id, []).append(ordinal)
+        waiting[call.id] = (*waiting.get(call.id, ()), ordinal)
     return before + len(calls)
+
+
+def _answered(waiting: dict[str | None, tuple[int, ...]], answers: str | None) -> int:
+    """The ordinal of the call that a result answers, which then waits no more; 0: none."""
+    ordinals = waiting.pop(answers, ())
+    if not ordinals:
+        return 0
+    if len(ordinals) > 1:
+        waiting[answers] = ordinals[1:]
+    return ordinals[0]
 
 
 def _read_bytes(role: str, raw: bytes, calls: tuple[Call, ...] = (), answers: str | None = None) -> Reading:

@@ -73,6 +73,8 @@ class Path:
     """`digests[seq]` is the chained digest at `seq`; `digests[0]` is the tenant's root (R3.3)."""
     nodes: tuple[bytes, ...]
     """`nodes[seq]` names the node at `seq`: exact bytes chained on the parent's node; `nodes[0]` is the root."""
+    totals: tuple[int, ...] = ()
+    """`totals[seq]` are the estimated tokens of the messages up to `seq`; empty: not added up."""
 
     def __len__(self) -> int:
         """The number of messages: the seq of the last one."""
@@ -84,6 +86,8 @@ class Path:
 
     def tokens(self, first: int, last: int) -> int:
         """Estimated tokens of the messages `first` to `last`, both included."""
+        if self.totals and 0 < first <= last + 1:
+            return self.totals[last] - self.totals[first - 1]
         return sum(message.tokens for message in self.messages[first - 1 : last])
 
 

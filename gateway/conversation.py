@@ -5,17 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
-from compaction.canonical import Reading, build_path, read_message
+from compaction.canonical import Chain, Reading, begin_chain, extend_chain, read_message
 from compaction.size import message_tokens
 from compaction.types import Message, Path
 from gateway.cache import GenerationCache
 from gateway.tokens import TokenCounter
 from gateway.wire import ChatRequest, decode_message
 
+_Measure = tuple[str, int | None]
+"""What token figures depend on: the encoding, and the window that bounds what a file may cost (R5.3)."""
 OVERHEAD_MEMBERS = ("tools", "functions", "response_format")
 CACHED_MESSAGES = 50_000
+CACHED_CHAINS = 256
+STEPS_BACK = 8
+"""A conversation's next request adds an echo and a few messages; further back nothing is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Conversation:
     @property
     def tokens(self) -> int:
         """Estimated tokens of the whole request, uncalibrated."""
-        return self.overhead + sum(message.tokens for message in self.path.messages)
+        return self.overhead + self.path.tokens(1, len(self.path))
 
 
 class ConversationReader:
@@ -44,33 +48,56 @@ class ConversationReader:
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
-        self._messages: dict[tuple[str, int | None], GenerationCache[bytes, Message]] = {}
+        self._messages: dict[_Measure, GenerationCache[bytes, Message]] = {}
+        self._chains: GenerationCache[bytes, Chain] = GenerationCache(CACHED_CHAINS)
         self._members: GenerationCache[tuple[str, bytes], int] = GenerationCache(1024)
 
     async def read(self, tenant: str, request: ChatRequest, model: str | None, window: int | None) -> Conversation:
         """The conversation that a request carries."""
-        encoding = self._counter.encoding_for(model)
-        messages = await self._read_messages(request.messages, encoding, window)
-        leading = sum(1 for _ in takewhile(lambda message: message.role == "system", messages))
-        overhead = sum(message.tokens for message in messages[:leading])
+        measure = (self._counter.encoding_for(model), window)
+        raws = request.messages
+        names = [hashlib.sha256(raw).digest() for raw in raws]
+        preamble: list[Message] = []
+        for index in range(len(raws)):
+            [message] = await self._read_messages(raws[index : index + 1], names[index : index + 1], measure)
+            if message.role != "system":
+                break
+            preamble.append(message)
+        leading = len(preamble)
+        chain = await self._chain(tenant, raws[leading:], names[leading:], measure)
         return Conversation(
             tenant=tenant,
             request=request,
-            preamble=request.messages[:leading],
-            history=request.messages[leading:],
-            path=build_path(tenant, messages[leading:]),
-            overhead=overhead + self._member_tokens(request, encoding),
-            encoding=encoding,
+            preamble=raws[:leading],
+            history=raws[leading:],
+            path=chain.path,
+            overhead=sum(message.tokens for message in preamble) + self._member_tokens(request, measure[0]),
+            encoding=measure[0],
         )
 
-    async def _read_messages(self, raws: Sequence[bytes], encoding: str, window: int | None) -> list[Message]:
-        known = self._messages.setdefault((encoding, window), GenerationCache(CACHED_MESSAGES))
-        names = [hashlib.sha256(raw).digest() for raw in raws]
+    async def _chain(self, tenant: str, raws: Sequence[bytes], names: Sequence[bytes], measure: _Measure) -> Chain:
+        """The history's chain, from that of an earlier request of the same conversation if there was one."""
+        key = f"{tenant}|{measure}".encode()
+        count = len(names)
+        chain, known = begin_chain(tenant), 0
+        for seq in range(count, max(count - STEPS_BACK, 0), -1):
+            found = self._chains.get(_chain_name(key, names[:seq]))
+            if found is not None:
+                chain, known = found, seq
+                break
+        if known < count:
+            chain = extend_chain(chain, await self._read_messages(raws[known:], names[known:], measure))
+            self._chains.put(_chain_name(key, names), chain)
+        return chain
+
+    async def _read_messages(self, raws: Sequence[bytes], names: Sequence[bytes], measure: _Measure) -> list[Message]:
+        """The messages with these exact bytes; `names` are their SHA-256."""
+        known = self._messages.setdefault(measure, GenerationCache(CACHED_MESSAGES))
         found = [known.get(name) for name in names]
         missing = [index for index, message in enumerate(found) if message is None]
         if missing:
             readings = [read_message(decode_message(raws[index]), raws[index]) for index in missing]
-            for index, message in zip(missing, await self._counted(readings, encoding, window), strict=True):
+            for index, message in zip(missing, await self._counted(readings, *measure), strict=True):
                 known.put(names[index], message)
                 found[index] = message
         return [message for message in found if message is not None]
@@ -95,3 +122,7 @@ class ConversationReader:
                 self._members.put(key, tokens)
             total += tokens
         return total
+
+
+def _chain_name(key: bytes, names: Sequence[bytes]) -> bytes:
+    return hashlib.sha256(key + b"".join(names)).digest()

@@ -28,9 +28,18 @@ _match_member = re.compile(rb"[ \t\n\r]*+[,{][ \t\n\r]*+(\"(?:[^\"\\]++|\\.)*+\"
 _match_separator = re.compile(rb"[ \t\n\r]*+[,\[][ \t\n\r]*+").match
 _match_object_end = re.compile(rb"[ \t\n\r]*+}[ \t\n\r]*+\Z").match
 
-_BRACE = ord("{")
 _FRAME_VERSION = 1
 _ONE_GAP, _MANY_GAPS = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """What stands around the messages of a body: before the first, between two, behind the last."""
+
+    lead: bytes
+    between: bytes | tuple[bytes, ...]
+    """One separator if all are equal, else each of them."""
+    trail: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +53,7 @@ class ChatRequest:
     body: bytes
     messages: tuple[bytes, ...]
     array: Span
-    spans: tuple[Span, ...]
+    gaps: Gaps
     members: Mapping[str, Span]
     layout: tuple[Member, ...]
     model: str | None
@@ -93,10 +102,10 @@ def read_chat_request(body: bytes) -> ChatRequest | None:
     array = members.get("messages")
     if array is None or body[array[0]] != ord("["):
         return None
-    messages, elements = _split(body, array)
-    if any(body[start] != _BRACE for start, _ in elements):
+    messages, gaps = _split(body, array)
+    if not all(message.startswith(b"{") for message in messages):
         return None
-    return _request(body, messages, array, elements, members, layout)
+    return _request(body, messages, array, gaps, members, layout)
 
 
 def decode_message(raw: bytes) -> Any:
@@ -156,13 +165,11 @@ def with_include_usage(request: ChatRequest) -> bytes | None:
 
 def frame_of(request: ChatRequest) -> Frame:
     """What remains of the body when its messages are taken out (R4.1: exact bytes can be rebuilt)."""
-    body, places = request.body, request.spans
-    first, last = (places[0][0], places[-1][1]) if places else (request.array[1] - 1,) * 2
-    gaps = tuple([body[left[1] : right[0]] for left, right in pairwise(places)])
-    if not gaps:
-        return Frame(body[:first], _likely_gap(request, first), body[last:])
-    uniform = gaps.count(gaps[0]) == len(gaps)
-    return Frame(body[:first], gaps[0] if uniform else gaps, body[last:])
+    body, gaps = request.body, request.gaps
+    first = request.array[0] + 1 + len(gaps.lead)
+    last = request.array[1] - 1 - len(gaps.trail)
+    between = gaps.between if len(request.messages) > 1 else _likely_gap(request, first)
+    return Frame(body[:first], between, body[last:])
 
 
 def rebuild(frame: Frame, messages: Sequence[bytes]) -> bytes:
@@ -235,30 +242,32 @@ def _fast_layout(body: bytes) -> tuple[Member, ...]:
     return tuple(found) if _match_object_end(body, end) else ()
 
 
-def _split(body: bytes, array: Span) -> tuple[tuple[bytes, ...], tuple[Span, ...]]:
-    """The elements of the array that `array` spans, which is known to be valid JSON, and their spans in the body."""
+def _split(body: bytes, array: Span) -> tuple[tuple[bytes, ...], Gaps]:
+    """The elements of the array that `array` spans, which is known to be valid JSON, and what stands around them."""
     text = body[array[0] : array[1]]
     try:
         elements = tuple(map(bytes, _decode_array(text)))
     except _REFUSED:
-        places = [(start + array[0], end + array[0]) for start, end in spans.array_elements(text)]
-        return tuple([body[start:end] for start, end in places]), tuple(places)
-    return elements, _places(text, elements, array[0])
+        elements = tuple([text[start:end] for start, end in spans.array_elements(text)])
+    return elements, _gaps(text, elements)
 
 
-def _places(text: bytes, elements: tuple[bytes, ...], offset: int) -> tuple[Span, ...]:
-    """Where the elements of the array `text` stand, `offset` added; fast where all separators are the same."""
+def _gaps(text: bytes, elements: tuple[bytes, ...]) -> Gaps:
+    """What stands around the elements of the array `text`; fast where all separators are the same."""
     if not elements:
-        return ()
-    at = _behind_separator(text, 0)
-    gap = text[at + len(elements[0]) : _behind_separator(text, at + len(elements[0]))] if len(elements) > 1 else b""
-    uniform = text.startswith(gap.join(elements), at)
-    found, start = [], at
-    for element in elements:
+        return Gaps(text[1:-1], b",", b"")
+    first = _behind_separator(text, 0)
+    end = first + len(elements[0])
+    gap = text[end : _behind_separator(text, end)] if len(elements) > 1 else b","
+    joined = gap.join(elements)
+    if text.startswith(joined, first):
+        return Gaps(text[1:first], gap, text[first + len(joined) : -1])
+    between = []
+    for element in elements[1:]:
+        start = _behind_separator(text, end)
+        between.append(text[end:start])
         end = start + len(element)
-        found.append((start + offset, end + offset))
-        start = end + len(gap) if uniform else _behind_separator(text, end)
-    return tuple(found)
+    return Gaps(text[1:first], tuple(between), text[end:-1])
 
 
 def _behind_separator(text: bytes, at: int) -> int:
@@ -270,7 +279,7 @@ def _request(
     body: bytes,
     messages: tuple[bytes, ...],
     array: Span,
-    elements: tuple[Span, ...],
+    gaps: Gaps,
     members: Mapping[str, Span],
     layout: tuple[Member, ...],
 ) -> ChatRequest:
@@ -284,7 +293,7 @@ def _request(
         body=body,
         messages=messages,
         array=array,
-        spans=elements,
+        gaps=gaps,
         members=members,
         layout=layout,
         model=_text(value("model")),

@@ -6,7 +6,7 @@ from pathlib import Path as File
 
 import pytest
 
-from compaction.canonical import build_path, is_truncation_of, loose_text, root_digest
+from compaction.canonical import begin_chain, build_path, extend_chain, is_truncation_of, loose_text, root_digest
 from tests.compaction.messages import assistant, call, image, loose, path, text, tool, user
 
 AIRLINE = File(__file__).parents[1] / "data" / "conversations" / "tau-airline.jsonl"
@@ -205,3 +205,18 @@ def test_think_blocks_are_removed_in_linear_time():
 def test_a_reply_cut_short_is_recognised(echo, reply, expected):
     """R3.7: truncated to what was delivered. Case 10."""
     assert is_truncation_of(echo, reply) is expected
+
+
+def test_a_chain_extended_in_any_steps_is_the_whole_chain():
+    """R16.2: what an earlier request's chain holds need not be made again, and gives the same path."""
+    for messages in conversations()[:6]:
+        read_ones = [
+            read_message(message, json.dumps(message).encode()).message(index) for index, message in enumerate(messages)
+        ]
+        whole = build_path("t", read_ones)
+        for step in (1, 3, 7):
+            chain = begin_chain("t")
+            for start in range(0, len(read_ones), step):
+                chain = extend_chain(chain, read_ones[start : start + step])
+            assert chain.path == whole
+            assert chain.path.tokens(3, 9) == sum(range(2, 9))

@@ -56,7 +56,7 @@ def live(provider: Provider, gate: Gate, moment: random.Random, gateway: Killabl
     event = moment.choice(("any", "begun", "whole", "stalled"))
     gate.arm(event, moment.randint(1, 45), gateway.strike)
     until = provider.count + moment.randint(1, 45)
-    waits = moment.uniform(0.01, 0.1) if event == "stalled" else moment.uniform(0, 0.03)
+    waits = moment.uniform(0.05, 0.4) if event == "stalled" else moment.uniform(0, 0.03)
     deadline = time.monotonic() + LONGEST_LIFE
     while gate.is_open and time.monotonic() < deadline:
         if event in {"any", "stalled"} and provider.count >= until:
