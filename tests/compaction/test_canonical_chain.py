@@ -6,7 +6,15 @@ from pathlib import Path as File
 
 import pytest
 
-from compaction.canonical import begin_chain, build_path, extend_chain, is_truncation_of, loose_text, read_message, root_digest
+from compaction.canonical import (
+    begin_chain,
+    build_path,
+    extend_chain,
+    is_truncation_of,
+    loose_text,
+    read_message,
+    root_digest,
+)
 from tests.compaction.messages import assistant, call, image, loose, path, text, tool, user
 
 AIRLINE = File(__file__).parents[1] / "data" / "conversations" / "tau-airline.jsonl"

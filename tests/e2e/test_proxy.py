@@ -90,7 +90,8 @@ def test_the_gateways_own_paths_never_reach_the_upstream(tmp_path, path):
     """R2.1"""
     with before(answered, tmp_path) as (upstream, front):
         response = HTTP.get(front.url + path, headers=AUTH)
-        assert response.status_code in {200, 401, 403, 404}
+        # A gateway that has just started may not be ready yet.
+        assert response.status_code in ({200, 503} if path == "/readyz" else {200, 401, 403, 404})
     assert upstream.calls == []
 
 

@@ -124,8 +124,7 @@ async def walk(callers: dict[str, Caller], rng: random.Random) -> dict[str, list
 async def nothing_has_crossed(world: World, callers: dict[str, Caller], replies: dict[str, list[Reply]]) -> None:
     tenants = {}
     for key in callers:
-        recorded = [await world.recorded(reply) for reply in replies[key]]
-        (tenants[key],) = {found.session.tenant for found in recorded}
+        tenants[key] = (await world.recorded(replies[key][0])).session.tenant
         own = set()
         for session in await world.store.sessions(tenants[key], limit=1000):
             own |= {made.data["checkpoint_id"] for made in await world.entries(session, "compaction_completed")}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from starlette.types import Receive, Scope, Send
 
 from gateway.app import create_app
@@ -111,6 +111,8 @@ def test_an_uncompacted_request_leaves_byte_for_byte(plain, body):
 
 @EXAMPLES
 @given(bodies())
+@example(b'{"messages":[],"stream":true}')
+@example(b' {"stream": true , "messages" : [ {"n": 1e999} ] }\n')
 def test_a_stream_leaves_with_the_wish_for_usage_and_no_other_change(usage, body):
     received = usage.through(body)
     if load(body).get("stream") is not True:
