@@ -18,7 +18,7 @@ from gateway.compaction_runs import CompactionRuns
 from gateway.compactors import TextCompactor
 from gateway.context import ContextCompiler
 from gateway.conversation import ConversationReader
-from gateway.errors import upgrade_refused
+from gateway.errors import not_found, upgrade_refused
 from gateway.identity import Tenants
 from gateway.model_lists import ModelLists
 from gateway.models import ModelWindows
@@ -35,6 +35,8 @@ from gateway.tokens import DEFAULT_ENCODING, TokenCounter
 from gateway.upstream import UpstreamClient
 from store.open import open_store
 
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+OWN_PREFIX = "/palimpsest/"
 MANAGED_SUFFIX = "/chat/completions"
 
 
@@ -120,6 +122,8 @@ def create_app(settings: Settings) -> Gateway:
             HttpRoute("/healthz", _healthz),
             HttpRoute("/readyz", _readyz),
             HttpRoute("/metrics", _metrics),
+            HttpRoute("/palimpsest/{path:path}", _not_found, methods=METHODS),
+            HttpRoute("/palimpsest", _not_found, methods=METHODS),
         ],
         lifespan=lifespan,
     )
@@ -145,7 +149,8 @@ class Gateway:
 
 def is_managed(scope: Scope) -> bool:
     """Whether a request is a chat completion (R2.1)."""
-    return scope["method"] == "POST" and bool(scope["path"].endswith(MANAGED_SUFFIX))
+    path: str = scope["path"]
+    return scope["method"] == "POST" and path.endswith(MANAGED_SUFFIX) and not path.startswith(OWN_PREFIX)
 
 
 async def _become_ready(app: Starlette, services: Services) -> None:
@@ -189,6 +194,12 @@ async def _readyz(request: Request) -> Response:
     """The store is open, requests are welcome."""
     ready = request.app.state.ready
     return JSONResponse({"status": "ready" if ready else "not ready"}, status_code=200 if ready else 503)
+
+
+async def _not_found(_: Request) -> Response:
+    """What lies below the gateway's own prefix never goes to the upstream (R2.1)."""
+    error = not_found()
+    return Response(error.body(), status_code=error.status, media_type="application/json")
 
 
 async def _metrics(request: Request) -> Response:

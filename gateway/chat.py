@@ -197,7 +197,9 @@ class ChatLine:
         if not outlook.compacts:
             return compiled
         checkpoint = await self._compact(outlook, recording, exchange)
-        return self.services.context.compile(outlook, checkpoint or outlook.checkpoint)
+        relieved = self.services.context.compile(outlook, checkpoint or outlook.checkpoint)
+        await recording.dispatch(relieved.sent.to_log())
+        return relieved
 
     async def _recovered(
         self, first: Answer, compiled: Compiled, outlook: Outlook, recording: Recording, exchange: Exchange
@@ -215,7 +217,9 @@ class ChatLine:
         # The first answer may have to be given yet, so what there is of it is read before its connection is given up.
         await first.hold()
         await exchange.close()
-        second, sent = await exchange.ask(services.context.compile(forced, checkpoint))
+        relieved = services.context.compile(forced, checkpoint)
+        await recording.dispatch(relieved.sent.to_log())
+        second, sent = await exchange.ask(relieved)
         if second.refused:
             services.routes.learn_limit(route, second.verdict, sent.after)
             return first, compiled

@@ -95,6 +95,11 @@ def upgrade_refused() -> GatewayError:
     )
 
 
+def not_found() -> GatewayError:
+    """404: a path below the gateway's own prefix that it does not have."""
+    return GatewayError(404, "There is no such page of the gateway.", type=INVALID_REQUEST, code="not_found")
+
+
 def upstream_unreachable(upstream: str) -> GatewayError:
     """502: connecting to the upstream named `upstream` failed; nothing was sent."""
     return GatewayError(

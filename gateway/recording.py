@@ -17,8 +17,9 @@ from gateway.tasks import Supervisor
 from gateway.telemetry import Metrics
 from store.errors import StoreError
 from store.protocol import Store
-from store.rows import Boundary, Recorded, ReplyRecord, RequestRecord, UsageRow
+from store.rows import Boundary, Entry, Recorded, ReplyRecord, RequestRecord, UsageRow
 
+DIAGNOSTIC = "compaction_diagnostic"
 log = structlog.get_logger("palimpsest.recording")
 
 
@@ -51,6 +52,7 @@ class Recording:
         self._refuse = refuse
         self._tenant = record.tenant
         self._route = record.route
+        self._sent = record.sent
         self._closed = False
         self._task = tasks.spawn(self._write_request(record), "record_request")
 
@@ -70,6 +72,20 @@ class Recording:
         if recorded is None and self._refuse:
             raise store_refused()
         return recorded
+
+    async def dispatch(self, sent: Mapping[str, Any]) -> None:
+        """Enter how the body that is about to be sent follows from the client's, if that has changed since (R4.1)."""
+        if sent == self._sent:
+            return
+        self._sent = sent
+        recorded = await self.recorded()
+        if recorded is None:
+            return
+        data = {"stage": "dispatch", "outcome": "sent", "request_n": recorded.request_n, "sent": sent}
+        try:
+            await self._store.append(self._tenant, recorded.session_key, [Entry(DIAGNOSTIC, data)])
+        except StoreError as error:
+            self._failed("dispatch", error)
 
     async def close(self, outcome: Outcome) -> None:
         """Write the `response` entry; returns once it is committed. Only the first call writes."""

@@ -97,7 +97,7 @@ class Summariser:
 
 def _refuses(answer: Answer, name: str) -> bool:
     """The provider does not know the parameter that limits the output."""
-    return answer.response.status in {400, 422} and not answer.refused and name.encode() in answer.body[:65_536]
+    return answer.response.status in {400, 422} and not answer.refused and name.encode() in answer.plain[:65_536]
 
 
 def _failed(answer: Answer) -> SummaryError:

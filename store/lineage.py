@@ -117,12 +117,15 @@ def decide(situation: Situation) -> Decision:
         return _waiting(situation) or _inside(situation)
     equal = situation.known == situation.length
     found = _equal(situation, tips) if equal else _grown(situation, tips)
-    return found or _waiting(situation) or _twin(situation, tips[0])
+    if found is None or found.lineage is Lineage.REWOUND:
+        # What looks like a dropped reply may be the echo of an equal one, after a prefill of the same text (R3.8).
+        found = _waiting(situation) or found
+    return found or _twin(situation, tips[0])
 
 
 def is_settled(decision: Decision) -> bool:
     """Whether `waiting`, `holder` and `origin` could not change a decision made without them."""
-    return decision.lineage not in {Lineage.TWIN, Lineage.FORKED}
+    return decision.lineage not in {Lineage.TWIN, Lineage.FORKED, Lineage.REWOUND}
 
 
 def recognise(tips: Sequence[Tip], echo: Echo) -> Tip | None:

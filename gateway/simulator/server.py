@@ -41,7 +41,6 @@ class ThreadedServer:
         config = uvicorn.Config(
             app,
             log_config=None,
-            log_level="critical",
             access_log=False,
             server_header=False,
             date_header=False,

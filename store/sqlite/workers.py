@@ -29,6 +29,9 @@ def resign(connection: sqlite3.Connection, worker: int) -> None:
     connection.execute("DELETE FROM worker WHERE id = ?", (worker,))
 
 
+UNBORN = "ended"
+
+
 def is_alive(pid: int, birth: str) -> bool:
     """Whether the process with that pid is still the one that was born then: pids are used again."""
     try:
@@ -41,9 +44,13 @@ def is_alive(pid: int, birth: str) -> bool:
 
 
 def birth_of(pid: int) -> str:
-    """When a process was started, in a form to compare; empty where the system does not tell."""
+    """When a process was started, in a form to compare; empty where the system does not tell.
+
+    A process that has ended and waits to be noticed by its parent was never born.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return ""
-    return stat.rpartition(b")")[2].split()[_START_TIME_FIELD].decode()
+    fields = stat.rpartition(b")")[2].split()
+    return UNBORN if fields[0] == b"Z" else fields[_START_TIME_FIELD].decode()

@@ -159,6 +159,9 @@ class Audit:
                     self.answered[asked].append(entry)
                     if "sent" in entry.data:
                         await self._note(store, asked, Sent.from_log(entry.data["sent"]), noted=True)
+                elif entry.data.get("stage") == "dispatch":
+                    asked = (session.key, entry.data["request_n"])
+                    await self._note(store, asked, Sent.from_log(entry.data["sent"]), noted=True)
                 elif entry.kind == "compaction_diagnostic" and "request" in entry.data:
                     body = await store.body(session.tenant, bytes.fromhex(entry.data["request"]))
                     self.summaries.add(sha(body))
