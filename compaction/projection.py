@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from compaction.checkpoint import NATIVE
+from compaction.content import Content, find_content
 from compaction.types import Checkpoint, Kept, Path, Projection, Written
 
 KEPT_SYSTEM_TOKENS = 1024
@@ -25,9 +26,7 @@ _CLOSING = f"</{RECORD}>"
 # Also spellings that a lenient reader may take for the tag: white space or slashes before the name, any case.
 _LOOKS_LIKE_TAG = re.compile(rf"<(?=[\s/]*(?:{RECORD}|{SEGMENT})\b)", re.IGNORECASE)
 
-_SPACE = re.compile(r"[ \t\n\r]*")
 # Numbers stay text: only where a value ends is of interest, and a long integer is an error for int().
-_DECODER = json.JSONDecoder(strict=False, parse_int=str, parse_float=str)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -41,22 +40,6 @@ class ProjectionOptions:
     """Join it with the user message that follows, for back ends that demand alternation."""
     content_parts: bool = True
     """Content may be a list of parts; else strings only, which cannot carry a cache mark."""
-
-
-@dataclass(frozen=True, slots=True)
-class _User:
-    """A user message as text, and where its content lies in it."""
-
-    text: str
-    start: int
-    end: int
-    bare: bool
-    """It has no members but `role` and `content`."""
-
-    @property
-    def content(self) -> str:
-        """The content's JSON text, as received."""
-        return self.text[self.start : self.end]
 
 
 def checkpoint_text(checkpoint: Checkpoint) -> str:
@@ -177,56 +160,23 @@ def _joins(checkpoint: Checkpoint, options: ProjectionOptions) -> bool:
     return options.merge_consecutive and options.role == "user" and checkpoint.projection_kind != NATIVE
 
 
-def _joinable(path: Path, kept: Sequence[int], behind_back: int, raws: Sequence[bytes]) -> list[_User]:
+def _joinable(path: Path, kept: Sequence[int], behind_back: int, raws: Sequence[bytes]) -> list[Content]:
     """The user messages that the checkpoint message is joined with: the first ones of `kept`.
 
     That is the anchor, and the first message of the working set. Further ones stood next to each other in the
     client's own list already, and may still be followed by more, so joining them would change bytes later (R12.3).
     """
-    users: list[_User] = []
+    users: list[Content] = []
     for seq in kept[: behind_back + 1]:
-        user = _read_user(raws[seq - 1]) if path.at(seq).role == "user" else None
+        user = find_content(raws[seq - 1]) if path.at(seq).role == "user" else None
         if user is None or (users and not user.bare):
             break
         users.append(user)
     return users
 
 
-def _read_user(raw: bytes) -> _User | None:
-    """Find the content in a user message's bytes; None if it is neither a string nor a list of parts."""
-    try:
-        text = raw.decode("utf-8", "surrogatepass")
-        return _find_content(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _find_content(text: str) -> _User | None:
-    """Walk the members of an object; of duplicate keys the last counts, as for providers' parsers."""
-    names: set[str] = set()
-    span: tuple[int, int] | None = None
-    at = _skip(text, 0, "{")
-    while text[at : at + 1] != "}":
-        name, at = _DECODER.raw_decode(text, at)
-        start = _skip(text, _skip(text, at, ""), ":")
-        value, at = _DECODER.raw_decode(text, start)
-        names.add(name)
-        if name == "content":
-            span = (start, at) if isinstance(value, (str, list)) else None
-        at = _skip(text, _skip(text, at, ""), ",")
-    return _User(text, *span, bare=names == {"role", "content"}) if span else None
-
-
-def _skip(text: str, at: int, mark: str) -> int:
-    """The position behind `mark`, if it stands at `at`, and the white space around it."""
-    end = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # matches the empty string everywhere
-    if mark and text.startswith(mark, end):
-        end = _SPACE.match(text, end + len(mark)).end()  # type: ignore[union-attr]
-    return end
-
-
 def _checkpoint_body(
-    checkpoint: Checkpoint, options: ProjectionOptions, mark: str | None, users: Sequence[_User]
+    checkpoint: Checkpoint, options: ProjectionOptions, mark: str | None, users: Sequence[Content]
 ) -> bytes:
     """The exact bytes of the checkpoint message, joined with `users` if there are any."""
     if checkpoint.projection_kind == NATIVE and checkpoint.provider_state is not None:
@@ -242,7 +192,7 @@ def _checkpoint_body(
     return body.encode("utf-8", "surrogatepass")
 
 
-def _joined_content(text: str, options: ProjectionOptions, mark: str | None, users: Sequence[_User]) -> str:
+def _joined_content(text: str, options: ProjectionOptions, mark: str | None, users: Sequence[Content]) -> str:
     contents = [user.content for user in users]
     if not options.content_parts and all(content.startswith('"') for content in contents):
         # JSON strings are joined by their insides, so that the user's escapes stay as they are.

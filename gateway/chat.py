@@ -194,12 +194,13 @@ class ChatLine:
         self, outlook: Outlook, compiled: Compiled, recording: Recording, exchange: Exchange
     ) -> Compiled:
         """What is sent once a compaction that must come first has been tried (R6.1, R13.1)."""
-        if not outlook.compacts:
-            return compiled
-        checkpoint = await self._compact(outlook, recording, exchange)
-        relieved = self.services.context.compile(outlook, checkpoint or outlook.checkpoint)
-        await recording.dispatch(relieved.sent.to_log())
-        return relieved
+        if outlook.compacts:
+            checkpoint = await self._compact(outlook, recording, exchange)
+            compiled = self.services.context.compile(outlook, checkpoint or outlook.checkpoint)
+        if outlook.is_over(compiled):
+            compiled = self.services.context.shorten(outlook, compiled) or compiled
+        await recording.dispatch(compiled.sent.to_log())
+        return compiled
 
     async def _recovered(
         self, first: Answer, compiled: Compiled, outlook: Outlook, recording: Recording, exchange: Exchange
@@ -211,13 +212,17 @@ class ChatLine:
             return first, compiled
         forced = await services.context.look(outlook.conversation, route, Trigger.PROVIDER)
         checkpoint = await self._compact(forced, recording, exchange)
-        if checkpoint is None:
-            return first, compiled
+        relieved = services.context.compile(forced, checkpoint or forced.checkpoint)
+        if checkpoint is None or forced.is_over(relieved):
+            # Recovery must not depend on a model (R10.3).
+            shortened = services.context.shorten(forced, relieved)
+            if checkpoint is None and (shortened is None or shortened.sent == compiled.sent):
+                return first, compiled
+            relieved = shortened or relieved
         services.recoveries.used(outlook.conversation, route)
         # The first answer may have to be given yet, so what there is of it is read before its connection is given up.
         await first.hold()
         await exchange.close()
-        relieved = services.context.compile(forced, checkpoint)
         await recording.dispatch(relieved.sent.to_log())
         second, sent = await exchange.ask(relieved)
         if second.refused:
@@ -242,6 +247,9 @@ class ChatLine:
         facts = self.facts
         facts.context = compiled.context
         facts.tokens_before, facts.tokens_after = compiled.before, compiled.after
+        if compiled.sent.shortened:
+            # No tool is offered yet that could read the rest (R11.4).
+            facts.degraded = "unreadable_result"
         if recorded is None:
             facts.degraded = "store"
         else:

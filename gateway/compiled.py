@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,11 +10,16 @@ from typing import Any
 import msgspec
 
 from compaction.projection import ProjectionOptions, project
+from compaction.tool_results import shortened
 from compaction.types import Checkpoint, Kept, Projection
 from gateway.conversation import Conversation
 from gateway.settings import Route
+from gateway.tokens import TokenCounter
 from gateway.wire import splice, with_include_usage
 
+NOTICE_TOKENS = 100
+"""About what the notice in a shortened result costs."""
+_count = TokenCounter().count
 STREAM_OPTIONS = "stream_options"
 
 
@@ -28,6 +33,10 @@ class Sent:
     parts: bool = True
     members: Mapping[str, str] | None = None
     """Top-level members that the gateway set, as JSON text."""
+    shortened: tuple[int, ...] = ()
+    """Seqs of tool results that are shown shortened (R11.1)."""
+    result_tokens: int = 0
+    """To how many tokens each."""
 
     def to_log(self) -> dict[str, Any]:
         """As JSON-like data; empty where the client's bytes were sent."""
@@ -36,6 +45,8 @@ class Sent:
             data |= {"checkpoint": self.checkpoint_id, "role": self.role, "merge": self.merge, "parts": self.parts}
         if self.members:
             data["members"] = dict(self.members)
+        if self.shortened:
+            data |= {"shortened": list(self.shortened), "result_tokens": self.result_tokens}
         return data
 
     @classmethod
@@ -47,6 +58,8 @@ class Sent:
             data.get("merge", False),
             data.get("parts", True),
             data.get("members"),
+            tuple(data.get("shortened", ())),
+            data.get("result_tokens", 0),
         )
 
 
@@ -63,13 +76,8 @@ class Compiled:
     """The whole history, calibrated."""
     after: int
     """What is sent, calibrated."""
-
-    @property
-    def raw_after(self) -> int:
-        """What is sent, uncalibrated: what the provider's own count is compared with (R5.4)."""
-        if self.projection is None:
-            return self.conversation.tokens
-        return self.conversation.overhead + self.projection.tokens
+    raw_after: int
+    """What is sent, uncalibrated: what the provider's own count is compared with (R5.4)."""
 
     @property
     def added(self) -> AbstractSet[str]:
@@ -85,7 +93,7 @@ class Compiled:
     def context(self) -> str:
         """The value of `x-palimpsest-context` (R2.11)."""
         if self.checkpoint is None or self.projection is None:
-            return "verbatim"
+            return f"shortened; before={self.before}; after={self.after}" if self.sent.shortened else "verbatim"
         return (
             f"projected; checkpoint={self.checkpoint.checkpoint_id}; covered={self.projection.covered}; "
             f"before={self.before}; after={self.after}"
@@ -119,32 +127,46 @@ def compile_body(
         projection = project(
             conversation.path, checkpoint, options, conversation.history, checkpoint_tokens=checkpoint_tokens
         )
-    after = conversation.tokens if projection is None else conversation.overhead + projection.tokens
+    raw_after = conversation.tokens if projection is None else conversation.overhead + projection.tokens
+    raw_after -= sum(
+        max(conversation.path.at(seq).tokens - sent.result_tokens - NOTICE_TOKENS, 0) for seq in sent.shortened
+    )
     return Compiled(
         conversation=conversation,
-        body=_body(conversation, projection, sent.members or {}),
+        body=_body(conversation, projection, sent),
         checkpoint=checkpoint,
         projection=projection,
         sent=sent,
         before=round(conversation.tokens * ratio),
-        after=round(after * ratio),
+        after=round(raw_after * ratio),
+        raw_after=raw_after,
     )
 
 
 def without_members(compiled: Compiled, names: AbstractSet[str]) -> Compiled:
     """The same request without members that the provider refused (R2.10 c)."""
     kept = {name: text for name, text in (compiled.sent.members or {}).items() if name not in names}
-    return replace(
-        compiled,
-        sent=replace(compiled.sent, members=kept),
-        body=_body(compiled.conversation, compiled.projection, kept),
-    )
+    sent = replace(compiled.sent, members=kept)
+    return replace(compiled, sent=sent, body=_body(compiled.conversation, compiled.projection, sent))
 
 
-def _body(conversation: Conversation, projection: Projection | None, members: Mapping[str, str]) -> bytes:
-    request, history = conversation.request, conversation.history
-    changes = {name: text.encode() for name, text in members.items()}
+def _body(conversation: Conversation, projection: Projection | None, sent: Sent) -> bytes:
+    request, history = conversation.request, _shown(conversation, sent)
+    changes = {name: text.encode() for name, text in (sent.members or {}).items()}
     if projection is None:
+        if sent.shortened:
+            return splice(request, [*conversation.preamble, *history], changes)
         return splice(request, None, changes) if changes else request.body
     pieces = (history[piece.seq - 1] if isinstance(piece, Kept) else piece.body for piece in projection.pieces)
     return splice(request, [*conversation.preamble, *pieces], changes)
+
+
+def _shown(conversation: Conversation, sent: Sent) -> Sequence[bytes]:
+    """The history as it is shown: some results shortened, all else as received (R11.1)."""
+    if not sent.shortened:
+        return conversation.history
+    shown = list(conversation.history)
+    for seq in sent.shortened:
+        call_id = conversation.path.at(seq).answers
+        shown[seq - 1] = shortened(shown[seq - 1], seq, call_id, _count, sent.result_tokens)
+    return shown

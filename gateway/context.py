@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -12,10 +12,11 @@ from compaction.checkpoint import damage, from_json, why_invalid
 from compaction.planner import Situation, plan
 from compaction.projection import checkpoint_text
 from compaction.size import PER_MESSAGE, budget
+from compaction.tool_results import before_newest_group, large_results
 from compaction.types import Budget, Checkpoint, Compact, Decision, Path, Policy, Trigger, Verbatim
 from gateway.cache import GenerationCache
 from gateway.compaction_runs import CompactionRuns, Order, SummariserFactory
-from gateway.compiled import Compiled, Sent, added_members, compile_body
+from gateway.compiled import NOTICE_TOKENS, Compiled, Sent, added_members, compile_body
 from gateway.conversation import Conversation
 from gateway.routes import RouteBook
 from gateway.settings import Route
@@ -38,6 +39,11 @@ class Outlook:
     ratio: float
     decision: Decision
     store_failed: bool = False
+
+    def is_over(self, compiled: Compiled) -> bool:
+        """What would be sent is still above high water, as far as is known."""
+        high = self.budget.high
+        return self.route.mode == "on" and not self.store_failed and high is not None and compiled.after > high
 
     @property
     def compacts(self) -> bool:
@@ -164,6 +170,22 @@ class ContextCompiler:
         )
         tokens = self.tokens_of(applied, conversation.encoding)
         return compile_body(conversation, applied, tokens, sent, outlook.ratio)
+
+    def shorten(self, outlook: Outlook, compiled: Compiled) -> Compiled | None:
+        """The last relief: large results shortened, older ones first; None if there are none (R6.2, R10.3, R11.2)."""
+        path, limit = outlook.conversation.path, self._policy.result_tokens
+        covered = compiled.checkpoint.through_seq if compiled.checkpoint else 0
+        large = large_results(path, covered, limit + NOTICE_TOKENS)
+        relieved = None
+        for seqs in dict.fromkeys((before_newest_group(path, large), large)):
+            if not seqs:
+                continue
+            sent = replace(compiled.sent, shortened=seqs, result_tokens=limit)
+            tokens = self.tokens_of(compiled.checkpoint, outlook.conversation.encoding)
+            relieved = compile_body(outlook.conversation, compiled.checkpoint, tokens, sent, outlook.ratio)
+            if outlook.budget.high is not None and relieved.after <= outlook.budget.high:
+                break
+        return relieved
 
     def tokens_of(self, checkpoint: Checkpoint | None, encoding: str) -> int:
         """Estimated tokens of the checkpoint message."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import httpx
 import openai
 import orjson
 
-from gateway.app import create_app
+from gateway.app import Gateway, create_app
 from gateway.settings import Settings, load_settings
 from gateway.simulator import SimulatorSettings, ThreadedServer, create_simulator
 
@@ -27,11 +28,15 @@ class Stack:
     provider: str
     gateway: str
     settings: Settings
+    app: Gateway
+    opened: ExitStack
+    """Closes the clients at the end: a socket that is left to the garbage collector is a warning."""
 
     def client(self, *, direct: bool = False, **options: Any) -> openai.OpenAI:
         """An `openai` client of the gateway, or of the provider itself."""
         url = self.provider if direct else self.gateway
-        return openai.OpenAI(base_url=f"{url}/v1", **{"api_key": "key-one", "max_retries": 0, **options})
+        client = openai.OpenAI(base_url=f"{url}/v1", **{"api_key": "key-one", "max_retries": 0, **options})
+        return self.opened.enter_context(client)
 
     def seen(self, *, summaries: bool = False) -> list[dict[str, Any]]:
         """What the provider received on chat/completions, decoded; without summary requests unless asked for."""
@@ -43,6 +48,13 @@ class Stack:
             for entry in chats
             if summaries or not entry["summary"]
         ]
+
+    def break_store(self) -> None:
+        """Make every write fail from now on, as a full disk does."""
+        path = self.settings.store.path
+        with sqlite3.connect(path) as other:
+            other.execute("DROP TABLE session_body")
+            other.execute("DROP TABLE branch")
 
     def bodies(self, *, summaries: bool = False) -> list[dict[str, Any]]:
         """The JSON of what the provider received."""
@@ -61,5 +73,6 @@ def running(folder: Path, simulator: SimulatorSettings | None = None, **override
     """Start both, and stop them."""
     with ThreadedServer(create_simulator(simulator or SimulatorSettings())) as provider:
         settings = gateway_settings(provider.url, folder, **overrides)
-        with ThreadedServer(create_app(settings)) as gateway:
-            yield Stack(provider.url, gateway.url, settings)
+        app = create_app(settings)
+        with ThreadedServer(app) as gateway, ExitStack() as opened:
+            yield Stack(provider.url, gateway.url, settings, app, opened)
