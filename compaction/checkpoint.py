@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from compaction.canonical import CANON_VERSION
-from compaction.groups import Span, current_user_run, last_user_run, turn_steps
+from compaction.groups import current_user_run, turn_steps
 from compaction.types import Checkpoint, Level, Path, Phase, Plan, Segment
 
 SCHEMA = 3
@@ -121,14 +121,6 @@ def from_json(text: str) -> Checkpoint | None:
 def _has(data: Any, wanted: dict[str, tuple[type, ...]]) -> bool:
     """Whether `data` is an object with these fields, each exactly of one of its types (a bool is no integer)."""
     return isinstance(data, dict) and all(name in data and type(data[name]) in types for name, types in wanted.items())
-
-
-def newest_turn_steps(path: Path) -> tuple[Span, ...]:
-    """`groups.turn_steps` of the path, read from its last user message on: a long history costs no more (R16.2)."""
-    run = last_user_run(path)
-    before = run[0] - 1 if run else 0
-    tail = Path(path.messages[before:], path.digests[before:], path.nodes[before:])
-    return tuple((first + before, last + before) for first, last in turn_steps(tail))
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +255,7 @@ def _current_user_message(checkpoint: Checkpoint, place: _Place) -> str | None:
 
 
 def _newest_step(checkpoint: Checkpoint, place: _Place) -> str | None:
-    done = newest_turn_steps(place.path)
+    done = turn_steps(place.path)
     return "covers the newest complete step" if done and done[-1][0] <= checkpoint.through_seq else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from compaction.checkpoint import MAX_SEGMENTS, TEXT, newest_turn_steps
+from compaction.checkpoint import MAX_SEGMENTS, TEXT
 from compaction.groups import Span, current_user_run, legal_cuts, prefill, turns
 from compaction.projection import put_back
 from compaction.types import (
@@ -153,7 +153,7 @@ def _standalone(path: Path, run: Span | None, cuts: Sequence[int]) -> list[_Cut]
     """Everything that is complete; of a turn that is not yet answered the user message is the anchor (R6.6)."""
     if run is None or prefill(path):
         return _at(cuts, Phase.STANDALONE, len(path), 0, "everything is complete")
-    if not newest_turn_steps(path):
+    if not turn_steps(path):
         return _at(cuts, Phase.STANDALONE, run[0] - 1, 0, "up to the unanswered user message")
     return _at(cuts, Phase.STANDALONE, len(path), run[0], "the complete steps of an open turn")
 
@@ -182,7 +182,7 @@ def _mid_turn(situation: Situation, run: Span | None, cuts: Sequence[int]) -> li
     A provider that refuses what fits by the estimate gets all but one step, if nothing else is left to be covered.
     Without any user message (a task in the preamble) the whole history is one turn, without an anchor.
     """
-    done = newest_turn_steps(situation.path)
+    done = turn_steps(situation.path)
     if len(done) < max(situation.policy.min_mid_turn_steps, 1):
         return []
     anchor, run_last = run or (0, 0)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from compaction.summary import Prompts
 from compaction.validation import HEADINGS
+from gateway.models import find_config_dir
 
 _NAMES = ("system", "segment", "session", "fold", "repair")
 _NEEDED = {
@@ -23,18 +24,12 @@ class PromptsError(ValueError):
     """A prompt file is missing, unreadable, or lacks a part that the gateway relies on."""
 
 
-def prompts_folder(package: Path = Path(__file__).parent) -> Path:
-    """Where the prompts are: inside the package when installed from a wheel, beside it in a checkout."""
-    installed = package / "_config" / "prompts"
-    return installed if installed.is_dir() else package.parent / "config" / "prompts"
-
-
 def load_prompts(folder: Path | None = None) -> Prompts:
     """Read the five texts and name them by their content.
 
     Raises `PromptsError`, which says which file is at fault and what it lacks.
     """
-    folder = folder or prompts_folder()
+    folder = folder or find_config_dir() / "prompts"
     texts = {name: _read(folder / f"{name}.md", _NEEDED[name]) for name in _NAMES}
     return Prompts(version=_version(texts), **texts)
 

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from compaction.validation import HEADINGS
-from gateway.prompts import PromptsError, load_prompts, prompts_folder
+from gateway.models import find_config_dir
+from gateway.prompts import PromptsError, load_prompts
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(prompts_folder(), tmp_path / "prompts"))
+    return Path(shutil.copytree(find_config_dir() / "prompts", tmp_path / "prompts"))
 
 
 def test_the_shipped_prompts_load():
@@ -60,10 +61,3 @@ def test_a_prompt_in_another_encoding_is_an_error(folder):
     (folder / "fold.md").write_bytes("{limit} é".encode("latin-1"))
     with pytest.raises(PromptsError, match=r"fold\.md: cannot be read"):
         load_prompts(folder)
-
-
-def test_the_folder_inside_an_installed_package_comes_first(tmp_path):
-    package = tmp_path / "gateway"
-    assert prompts_folder(package) == tmp_path / "config" / "prompts"
-    (package / "_config" / "prompts").mkdir(parents=True)
-    assert prompts_folder(package) == package / "_config" / "prompts"
