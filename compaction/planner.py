@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from compaction.checkpoint import MAX_SEGMENTS, TEXT
-from compaction.groups import Span, current_user_run, legal_cuts, prefill, turns
+from compaction.groups import Span, current_user_run, legal_cuts, prefill, turn_steps, turns
 from compaction.projection import put_back
 from compaction.types import (
     Budget,
