@@ -97,19 +97,27 @@ class TextCompactor:
             for source in sources
             if path.at(source.seq).role == "system" and source.seq not in kept
         ]
+        anchor = self._anchor(job)
+        if plan.level is Level.SEGMENTED and plan.previous and plan.previous.head_anchor_seq != plan.head_anchor_seq:
+            # The old anchor was shown verbatim up to now; the segment that takes its place begins with it (R7.5).
+            sources, anchor = [*anchor, *sources], ()
         return SummaryInput(
             mode=Mode.SEGMENT if plan.level is Level.SEGMENTED else Mode.SESSION,
             sources=tuple(sources),
             earlier=plan.previous.segments if plan.previous else (),
-            anchor=self._anchor(job),
+            anchor=anchor,
             instructions=tuple(instructions),
             limit=output_limit(job.window),
         )
 
     def _anchor(self, job: Job) -> tuple[Source, ...]:
-        """The anchor's messages, where the plan's new range begins behind them."""
+        """The anchor's messages where they are not in the plan's new range: the old anchor's if another follows (R7.5)."""
         plan, conversation = job.plan, job.conversation
-        block = anchor_block(conversation.path, plan.through_seq, plan.head_anchor_seq)
+        previous = plan.previous
+        if previous is not None and previous.head_anchor_seq not in {0, plan.head_anchor_seq}:
+            block = anchor_block(conversation.path, previous.through_seq, previous.head_anchor_seq)
+        else:
+            block = anchor_block(conversation.path, plan.through_seq, plan.head_anchor_seq)
         return tuple(Source(seq, decode_message(conversation.history[seq - 1])) for seq in block if seq < plan.from_seq)
 
     def _tokens(self, job: Job, messages: Sequence[dict[str, Any]]) -> int:
@@ -123,6 +131,10 @@ class TextCompactor:
     async def _folded(self, job: Job, given: SummaryInput) -> str:
         """Chunk after chunk, each request rewriting the running record; the last one is the summary."""
         running: str | None = None
+        new = tuple(source for source in given.sources if source.seq >= job.plan.from_seq)
+        if len(new) < len(given.sources):
+            # Chunks are cut from a gapless range: what was put before it is context for each of them.
+            given = replace(given, sources=new, anchor=given.sources[: len(given.sources) - len(new)])
         for first, last in self._chunks(job, given):
             chunk = tuple(source for source in given.sources if first <= source.seq <= last)
             step = replace(given, sources=chunk, running=running)
