@@ -48,9 +48,10 @@ CREATE TABLE node (
     digest BLOB NOT NULL,
     role TEXT NOT NULL,
     tokens INTEGER NOT NULL,
-    session INTEGER NOT NULL,               -- the session that sent it first; that one may be gone
-    UNIQUE (tenant, name)
+    session INTEGER NOT NULL                -- the session that sent it first; that one may be gone
 ) STRICT;
+-- Names have no index of their own: equal names have equal digests, so that few rows are left to compare. Each index
+-- over hashes costs a page of its own for each message.
 CREATE INDEX node_by_digest ON node (tenant, digest);
 CREATE INDEX node_by_parent ON node (parent);
 CREATE INDEX node_by_body ON node (body);
@@ -73,9 +74,9 @@ CREATE TABLE branch (
     frame BLOB NOT NULL,                    -- SHA-256 of the newest request's frame
     updated_at REAL NOT NULL
 ) STRICT;
-CREATE INDEX branch_by_tip ON branch (tenant, head_digest, reply_loose);
+-- Tips are found by their node and not by its digest: what was written last then lies together.
+CREATE INDEX branch_by_head ON branch (head, reply_loose);
 CREATE INDEX branch_by_session ON branch (session);
-CREATE INDEX branch_by_head ON branch (head);
 
 -- `node` is no foreign key: it would need an index over the largest table, and a node that a log speaks of is always
 -- an ancestor of a head of the same session.
@@ -90,13 +91,13 @@ CREATE TABLE log (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX log_by_covered_node ON log (node) WHERE kind = 'compaction_completed';
 
--- The bodies that a session's log speaks of: preambles, frames, replies.
+-- The bodies that a session's log speaks of: preambles, frames, replies. A session's are found by the names in its log,
+-- so `session` has no index, and is no foreign key, which would need one.
 CREATE TABLE session_body (
-    session INTEGER NOT NULL REFERENCES session (id),
+    session INTEGER NOT NULL,
     body INTEGER NOT NULL REFERENCES body (id),
-    PRIMARY KEY (session, body)
+    PRIMARY KEY (body, session)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX session_body_by_body ON session_body (body);
 
 -- Fast rows for what the log's `compaction_completed` entries say.
 CREATE TABLE checkpoint (

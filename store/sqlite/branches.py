@@ -22,8 +22,8 @@ FLIGHT_LIFETIME = 3600.0
 
 _TIP = """
 SELECT b.id, b.session, s.name, b.head_seq, w.id IS NOT NULL AND b.updated_at > :fresh, b.delivered, b.replies
-FROM branch b JOIN session s ON s.id = b.session LEFT JOIN worker w ON w.id = b.worker
-WHERE b.tenant = :tenant AND b.head_digest = :digest AND b.superseded = 0
+FROM node n JOIN branch b ON b.head = n.id JOIN session s ON s.id = b.session LEFT JOIN worker w ON w.id = b.worker
+WHERE n.tenant = :tenant AND n.digest = :digest AND b.superseded = 0
 """
 _NEWEST = _TIP + f"ORDER BY b.id DESC LIMIT {MAX_TIPS}"
 _OF_SESSION = _TIP + f"AND b.session = :session ORDER BY b.id DESC LIMIT {MAX_TIPS}"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from store.codec import clean_text, dump_json
 from store.errors import NotFoundError
 from store.rows import Entry
-from store.sqlite.tree import find_node, put_session_bodies
+from store.sqlite.tree import put_session_bodies
 
 ROWS_AT_ONCE = 8
 _INSERTS = [
@@ -16,6 +16,12 @@ _INSERTS = [
     for count in range(ROWS_AT_ONCE + 1)
 ]
 """One statement for several rows: most of what a row costs is the call."""
+_NODE = """
+WITH RECURSIVE up (id, parent, name) AS (
+    SELECT n.id, n.parent, n.name FROM branch b JOIN node n ON n.id = b.head WHERE b.session = ?
+    UNION SELECT n.id, n.parent, n.name FROM up JOIN node n ON n.id = up.parent
+) SELECT id FROM up WHERE name = ? LIMIT 1
+"""
 LogRow = tuple[str, int | None, str]
 """Kind, node id, JSON text."""
 
@@ -68,14 +74,16 @@ def append_entries(
     rows: list[LogRow] = []
     for entry in entries:
         put_session_bodies(connection, owner, session, entry.bodies)
-        node = None if entry.node is None else _node(connection, owner, entry.node)
+        node = None if entry.node is None else _node(connection, session, entry.node)
         rows.append((entry.kind, node, dump_json(dict(entry.data))))
     insert_rows(connection, session, at, first, rows)
     return list(range(first, first + len(rows)))
 
 
-def _node(connection: sqlite3.Connection, tenant: int, name: bytes) -> int:
-    node = find_node(connection, tenant, name)
-    if node is None:
-        raise NotFoundError(f"no node {name.hex()} of this tenant")
+def _node(connection: sqlite3.Connection, session: int, name: bytes) -> int:
+    """The node of that name on one of the session's paths."""
+    row = connection.execute(_NODE, (session, name)).fetchone()
+    if row is None:
+        raise NotFoundError(f"no node {name.hex()} in session {session}")
+    node: int = row[0]
     return node

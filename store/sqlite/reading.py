@@ -18,7 +18,7 @@ FROM session s JOIN tenant t ON t.id = s.tenant
 """
 _HISTORY = """
 WITH RECURSIVE up (parent, body, seq) AS (
-    SELECT n.parent, n.body, n.seq FROM node n JOIN tenant t ON t.id = n.tenant WHERE t.name = ? AND n.name = ?
+    SELECT parent, body, seq FROM node WHERE id = ?
     UNION ALL SELECT n.parent, n.body, n.seq FROM up JOIN node n ON n.id = up.parent
 ) SELECT b.codec, b.data FROM up JOIN body b ON b.id = up.body ORDER BY up.seq
 """
@@ -28,8 +28,8 @@ FROM log l LEFT JOIN node n ON n.id = l.node WHERE l.session = ? AND l.n > ? ORD
 """
 _BODY = "SELECT b.codec, b.data FROM body b JOIN tenant t ON t.id = b.tenant WHERE t.name = ? AND b.sha256 = ?"
 _REQUEST = """
-SELECT t.name, s.name, l.at, l.data, n.name FROM log l JOIN session s ON s.id = l.session
-JOIN tenant t ON t.id = s.tenant LEFT JOIN node n ON n.id = l.node
+SELECT t.name, s.name, l.at, l.data, l.node FROM log l JOIN session s ON s.id = l.session
+JOIN tenant t ON t.id = s.tenant
 WHERE l.session = ? AND l.n = ? AND l.kind = 'request'
 """
 _ANSWERS = (
@@ -82,13 +82,18 @@ def _entry(
 
 
 def history(connection: sqlite3.Connection, tenant: str, head: bytes) -> list[bytes]:
-    """The exact bytes of the messages up to a node, first to last."""
+    """The exact bytes of the messages up to a node, first to last. It looks through all the tenant's nodes for it."""
     if not head:
         return []
-    rows = connection.execute(_HISTORY, (clean_text(tenant), head)).fetchall()
-    if not rows:
+    sql = "SELECT n.id FROM node n JOIN tenant t ON t.id = n.tenant WHERE t.name = ? AND n.name = ? LIMIT 1"
+    row = connection.execute(sql, (clean_text(tenant), head)).fetchone()
+    if row is None:
         raise NotFoundError(f"no node {head.hex()} of this tenant")
-    return [unpack(codec, data) for codec, data in rows]
+    return _history(connection, row[0])
+
+
+def _history(connection: sqlite3.Connection, head: int | None) -> list[bytes]:
+    return [unpack(codec, data) for codec, data in connection.execute(_HISTORY, (head,)).fetchall()]
 
 
 def body(connection: sqlite3.Connection, tenant: str, sha256: bytes) -> bytes:
@@ -114,7 +119,7 @@ def request(connection: sqlite3.Connection, session: int, n: int) -> StoredReque
         route=data["route"],
         at=at,
         preamble=_bodies(connection, tenant, data["preamble"]),
-        history=history(connection, tenant, head or b""),
+        history=_history(connection, head),
         frame=body(connection, tenant, bytes.fromhex(data["frame"])),
         sent=data["sent"] if sent is None else sent,
     )

@@ -130,7 +130,7 @@ def _message_rows(
     for seq in range(decision.shared + 1, len(record.path) + 1):
         node = place.nodes.get(seq)
         if node is None:  # written before by another conversation
-            node = find_node(connection, place.tenant, record.path.nodes[seq])
+            node = find_node(connection, place.tenant, record.path, seq)
         yield entries.MESSAGE, node, "{}"
 
 

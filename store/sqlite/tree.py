@@ -68,23 +68,26 @@ def find_known(connection: sqlite3.Connection, tenant: int, path: Path) -> Known
     """What the tenant's trees hold of a path."""
     nodes: dict[int, int] = {}
 
-    def by_bytes(seq: int) -> bool:
-        found = find_node(connection, tenant, path.nodes[seq])
-        if found is not None:
-            nodes[seq] = found
-        return found is not None
-
     def by_meaning(seq: int) -> bool:
-        sql = "SELECT 1 FROM node WHERE tenant = ? AND digest = ? LIMIT 1"
-        return connection.execute(sql, (tenant, path.digests[seq])).fetchone() is not None
+        sql = "SELECT id, name = ? FROM node WHERE tenant = ? AND digest = ? ORDER BY 2 DESC LIMIT 1"
+        row = connection.execute(sql, (path.nodes[seq], tenant, path.digests[seq])).fetchone()
+        if row is not None and row[1]:
+            nodes[seq] = row[0]
+        return row is not None
 
-    node_seq = deepest(0, len(path), by_bytes)
-    return Known(nodes.get(node_seq), node_seq, deepest(node_seq, len(path), by_meaning))
+    def by_bytes(seq: int) -> bool:
+        return seq in nodes or (by_meaning(seq) and seq in nodes)
+
+    digest_seq = deepest(0, len(path), by_meaning)
+    # Equal names have equal digests, so that nothing deeper is known by its bytes.
+    node_seq = deepest(0, digest_seq, by_bytes)
+    return Known(nodes.get(node_seq), node_seq, digest_seq)
 
 
-def find_node(connection: sqlite3.Connection, tenant: int, name: bytes) -> int | None:
-    """Id of a node by its name."""
-    row = connection.execute("SELECT id FROM node WHERE tenant = ? AND name = ?", (tenant, name)).fetchone()
+def find_node(connection: sqlite3.Connection, tenant: int, path: Path, seq: int) -> int | None:
+    """Id of the node at `seq` of a path, by its exact bytes."""
+    sql = "SELECT id FROM node WHERE tenant = ? AND digest = ? AND name = ?"
+    row = connection.execute(sql, (tenant, path.digests[seq], path.nodes[seq])).fetchone()
     return row[0] if row else None
 
 
