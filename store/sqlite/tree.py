@@ -69,11 +69,14 @@ def find_known(connection: sqlite3.Connection, tenant: int, path: Path) -> Known
     nodes: dict[int, int] = {}
 
     def by_meaning(seq: int) -> bool:
-        sql = "SELECT id, name = ? FROM node WHERE tenant = ? AND digest = ? ORDER BY 2 DESC LIMIT 1"
-        row = connection.execute(sql, (path.nodes[seq], tenant, path.digests[seq])).fetchone()
-        if row is not None and row[1]:
-            nodes[seq] = row[0]
-        return row is not None
+        sql = "SELECT id, name FROM node WHERE tenant = ? AND digest = ?"
+        known = False
+        for node, name in connection.execute(sql, (tenant, path.digests[seq])):
+            known = True
+            if name == path.nodes[seq]:
+                nodes[seq] = node
+                break
+        return known
 
     def by_bytes(seq: int) -> bool:
         return seq in nodes or (by_meaning(seq) and seq in nodes)
