@@ -36,6 +36,8 @@ from gateway.summariser import OnSend, OnUsage, Summariser
 from gateway.wire import ChatRequest, dump_frame, frame_of, read_chat_request
 from store.rows import RequestRecord
 
+MOST_COMPACTIONS = 4
+"""Of one request, one after the other."""
 log = structlog.get_logger("palimpsest.request")
 _DEPLOYMENT = re.compile(r"/deployments/(?P<model>[^/]+)/chat/completions$")
 _MODES: dict[bytes | None, Mode] = {b"on": "on", b"observe": "observe", b"off": "off"}
@@ -195,8 +197,8 @@ class ChatLine:
     ) -> Compiled:
         """What is sent once a compaction that must come first has been tried (R6.1, R13.1)."""
         if outlook.compacts:
-            checkpoint = await self._compact(outlook, recording, exchange)
-            compiled = self.services.context.compile(outlook, checkpoint or outlook.checkpoint)
+            outlook = await self._compacted(outlook, recording, exchange)
+            compiled = self.services.context.compile(outlook, outlook.checkpoint)
         if outlook.is_over(compiled):
             compiled = self.services.context.shorten(outlook, compiled) or compiled
         await recording.dispatch(compiled.sent.to_log())
@@ -211,14 +213,13 @@ class ChatLine:
         if route.mode != "on" or not services.recoveries.may_begin(outlook.conversation, route):
             return first, compiled
         forced = await services.context.look(outlook.conversation, route, Trigger.PROVIDER)
-        checkpoint = await self._compact(forced, recording, exchange)
-        relieved = services.context.compile(forced, checkpoint or forced.checkpoint)
-        if checkpoint is None or forced.is_over(relieved):
+        after = await self._compacted(forced, recording, exchange)
+        relieved = services.context.compile(after, after.checkpoint)
+        if relieved.sent == compiled.sent or after.is_over(relieved):
             # Recovery must not depend on a model (R10.3).
-            shortened = services.context.shorten(forced, relieved)
-            if checkpoint is None and (shortened is None or shortened.sent == compiled.sent):
-                return first, compiled
-            relieved = shortened or relieved
+            relieved = services.context.shorten(after, relieved) or relieved
+        if relieved.sent == compiled.sent:
+            return first, compiled
         services.recoveries.used(outlook.conversation, route)
         # The first answer may have to be given yet, so what there is of it is read before its connection is given up.
         await first.hold()
@@ -230,6 +231,14 @@ class ChatLine:
             return first, compiled
         self.facts.retried = True
         return second, sent
+
+    async def _compacted(self, outlook: Outlook, recording: Recording, exchange: Exchange) -> Outlook:
+        """The outlook once all that is worth trying has been tried; a plan that had to retreat may leave more to do."""
+        for _ in range(MOST_COMPACTIONS):
+            if not outlook.compacts or await self._compact(outlook, recording, exchange) is None:
+                break
+            outlook = await self.services.context.look(outlook.conversation, outlook.route, Trigger.BUDGET)
+        return outlook
 
     async def _compact(self, outlook: Outlook, recording: Recording, exchange: Exchange) -> Checkpoint | None:
         """Wait for a compaction, with signs of life for the client (R2.6)."""
