@@ -56,15 +56,14 @@ class ConversationReader:
         """The conversation that a request carries."""
         measure = (self._counter.encoding_for(model), window)
         raws = request.messages
-        names = [hashlib.sha256(raw).digest() for raw in raws]
         preamble: list[Message] = []
-        for index in range(len(raws)):
-            [message] = await self._read_messages(raws[index : index + 1], names[index : index + 1], measure)
+        for raw in raws:
+            [message] = await self._read_messages((raw,), measure)
             if message.role != "system":
                 break
             preamble.append(message)
         leading = len(preamble)
-        chain = await self._chain(tenant, raws[leading:], names[leading:], measure)
+        chain = await self._chain(tenant, raws[leading:], measure)
         return Conversation(
             tenant=tenant,
             request=request,
@@ -75,24 +74,28 @@ class ConversationReader:
             encoding=measure[0],
         )
 
-    async def _chain(self, tenant: str, raws: Sequence[bytes], names: Sequence[bytes], measure: _Measure) -> Chain:
+    async def _chain(self, tenant: str, raws: Sequence[bytes], measure: _Measure) -> Chain:
         """The history's chain, from that of an earlier request of the same conversation if there was one."""
-        key = f"{tenant}|{measure}".encode()
-        count = len(names)
-        chain, known = begin_chain(tenant), 0
-        for seq in range(count, max(count - STEPS_BACK, 0), -1):
-            found = self._chains.get(_chain_name(key, names[:seq]))
+        names = _chain_names(f"{tenant}|{measure}".encode(), raws)
+        count = len(raws)
+        for back, name in enumerate(reversed(names)):
+            found = self._chains.get(name)
             if found is not None:
-                chain, known = found, seq
+                chain, known = found, count - back
                 break
+        else:
+            chain, known = begin_chain(tenant), 0
         if known < count:
-            chain = extend_chain(chain, await self._read_messages(raws[known:], names[known:], measure))
-            self._chains.put(_chain_name(key, names), chain)
+            chain = extend_chain(chain, await self._read_messages(raws[known:], measure))
+            self._chains.put(names[-1], chain)
         return chain
 
-    async def _read_messages(self, raws: Sequence[bytes], names: Sequence[bytes], measure: _Measure) -> list[Message]:
-        """The messages with these exact bytes; `names` are their SHA-256."""
-        known = self._messages.setdefault(measure, GenerationCache(CACHED_MESSAGES))
+    async def _read_messages(self, raws: Sequence[bytes], measure: _Measure) -> list[Message]:
+        """The messages with these exact bytes."""
+        known = self._messages.get(measure)
+        if known is None:
+            known = self._messages[measure] = GenerationCache(CACHED_MESSAGES)
+        names = [hashlib.sha256(raw).digest() for raw in raws]
         found = [known.get(name) for name in names]
         missing = [index for index, message in enumerate(found) if message is None]
         if missing:
@@ -124,5 +127,15 @@ class ConversationReader:
         return total
 
 
-def _chain_name(key: bytes, names: Sequence[bytes]) -> bytes:
-    return hashlib.sha256(key + b"".join(names)).digest()
+def _chain_names(key: bytes, raws: Sequence[bytes]) -> list[bytes]:
+    """Names for the last few beginnings of a history, the whole one's last: one hash of all bytes.
+
+    An object's text ends where its brace closes, so that texts that follow each other can be read in one way only.
+    """
+    first = max(len(raws) - STEPS_BACK, 0)
+    hashed = hashlib.sha256(b"\0".join((key, *raws[:first])))
+    names = []
+    for raw in raws[first:]:
+        hashed.update(b"\0" + raw)
+        names.append(hashed.copy().digest())
+    return names
