@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import aiosqlite
@@ -14,6 +15,7 @@ from store.errors import StoreError, store_error
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
 Outcome = tuple[Any, StoreError | None]
+_Item = tuple[Work, "asyncio.Future[Any]"]
 Batch = Callable[[sqlite3.Connection, Sequence[Work]], list[Outcome]]
 
 MAX_BATCH = 128
@@ -27,6 +29,13 @@ async def hop(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connecti
     """
     result: T = await connection._execute(work, connection._conn)  # type: ignore[no-untyped-call]  # noqa: SLF001 see above
     return result
+
+
+def post(connection: aiosqlite.Connection, work: Callable[[], T]) -> asyncio.Future[T]:
+    """As `hop`, without a coroutine: hand the function over, and get the future of its result."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    connection._tx.put_nowait((future, work))  # noqa: SLF001 see `hop`
+    return future
 
 
 def write_together(connection: sqlite3.Connection, batch: Sequence[Work]) -> list[Outcome]:
@@ -107,41 +116,45 @@ class Lane:
     def __init__(self, connection: aiosqlite.Connection, batch: Batch) -> None:
         self._connection = connection
         self._batch = batch
-        self._queue: list[tuple[Work, asyncio.Future[Any]]] = []
-        self._wake = asyncio.Event()
+        self._queue: list[_Item] = []
         self._closed = False
-        self._task = asyncio.create_task(self._drain(), name=f"store-{batch.__name__}")
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     async def do(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """The function's result. Raises StoreError. A caller that is cancelled leaves its work to be done."""
         if self._closed:
             raise StoreError("closed", "the store is closed")
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
         self._queue.append((work, future))
-        self._wake.set()
+        if self._idle.is_set():
+            self._idle.clear()
+            # Not at once: what else this turn of the loop brings goes with it.
+            loop.call_soon(self._begin)
         return await future
 
     async def close(self) -> None:
         """Do what is queued, then close the connection."""
         self._closed = True
-        self._wake.set()
-        await self._task
+        await self._idle.wait()
         await self._connection.close()
 
-    async def _drain(self) -> None:
-        while self._queue or not self._closed:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._queue:
-                items, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
-                await self._run(items)
+    def _begin(self) -> None:
+        """Hand over what has gathered."""
+        items, self._queue = self._queue[:MAX_BATCH], self._queue[MAX_BATCH:]
+        work = partial(self._batch, self._connection._conn, [work for work, _ in items])  # noqa: SLF001 see `hop`
+        post(self._connection, work).add_done_callback(partial(self._ended, items))
 
-    async def _run(self, items: Sequence[tuple[Work, asyncio.Future[Any]]]) -> None:
-        batch = [work for work, _ in items]
-        try:
-            outcomes = await hop(self._connection, lambda connection: self._batch(connection, batch))
-        except Exception as error:  # noqa: BLE001 the lane outlives a hop that fails; its callers are told
-            outcomes = [(None, store_error(error))] * len(items)
+    def _ended(self, items: Sequence[_Item], batch: asyncio.Future[list[Outcome]]) -> None:
+        """Begin the next batch, then tell the callers of this one."""
+        if self._queue:
+            self._begin()
+        else:
+            self._idle.set()
+        # The lane outlives a hop that fails; its callers are told.
+        error = batch.exception()
+        outcomes = batch.result() if error is None else [(None, store_error(error))] * len(items)
         for (_, future), (value, failure) in zip(items, outcomes, strict=True):
             if future.done():  # the caller was cancelled
                 continue
