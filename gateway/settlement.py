@@ -10,7 +10,7 @@ from compaction.size import looks_truncated
 from gateway.answer import Answer
 from gateway.compiled import Compiled
 from gateway.recording import Outcome
-from gateway.reply import Reply, usage_numbers
+from gateway.reply import Reply, Usage, usage_numbers
 from gateway.routes import RouteBook
 from gateway.settings import Route
 from store.rows import Boundary
@@ -28,20 +28,24 @@ class Settlement:
 
     def __call__(self, answer: Answer, reply: Reply | None, outcome: Outcome) -> Outcome:
         """The outcome with usage and accepted boundary; the route's knowledge is updated on the way."""
-        outcome = replace(outcome, sent=self.compiled.sent.to_log())
+        sent = self.compiled.sent.to_log()
         if reply is None or reply.usage is None:
-            return outcome
+            return replace(outcome, sent=sent)
         usage = usage_numbers(reply.usage)
-        outcome = replace(outcome, spent=usage)
-        if not answer.ok or outcome.error is not None or usage.prompt is None:
-            return outcome
+        boundary = self._accepted(usage) if answer.ok and outcome.error is None else None
+        return replace(outcome, sent=sent, spent=usage, boundary=boundary)
+
+    def _accepted(self, usage: Usage) -> Boundary | None:
+        """What the route took, unless it does not say so."""
+        if usage.prompt is None:
+            return None
         if looks_truncated(self.compiled.after, usage.prompt):
             # R5.6: the server cut the input and said nothing.
             log.warning("input_truncated", route=self.route.name, estimate=self.compiled.after, reported=usage.prompt)
             self.routes.learn_truncation(self.route, usage.prompt)
-            return outcome
+            return None
         self.routes.accepted(self.route, self.compiled.raw_after, usage.prompt)
-        return replace(outcome, boundary=self._boundary(usage.prompt, usage.completion or 0))
+        return self._boundary(usage.prompt, usage.completion or 0)
 
     def _boundary(self, prompt: int, completion: int) -> Boundary:
         path = self.compiled.conversation.path
