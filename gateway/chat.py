@@ -57,10 +57,9 @@ class ChatEndpoint:
         client.answer_headers = [(b"x-palimpsest-request", line.request_id.encode())]
         began = time.perf_counter()
         ended = "answered"
-        in_flight = self._services.metrics.in_flight
-        in_flight.inc()
         try:
-            await line.run(await client.read_body(self._services.settings.server.max_body_bytes))
+            with self._services.metrics.in_flight.track_inprogress():
+                await line.run(await client.read_body(self._services.settings.server.max_body_bytes))
         except ClientGoneError:
             ended = "client_gone"
         except GatewayError as error:
@@ -71,7 +70,6 @@ class ChatEndpoint:
             log.exception("request_failed", request=line.request_id, error=type(error).__name__)
             await client.fail(internal_error())
         finally:
-            in_flight.dec()
             line.log_line(ended, time.perf_counter() - began)
 
 
@@ -114,7 +112,7 @@ class ChatLine:
         if request is None:
             await self._forward_unmanaged(received)
             return
-        with client.watched():
+        async with client.watched():
             route = self._route(request)
             destination = destination_for(
                 route.upstream, client.scope, api_key=route.api_key, forwards_credential=route.forwards_credential

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
 
 from gateway.errors import GatewayError, body_too_large
 from gateway.headers import Headers
-
-WATCH_AFTER = 0.03
-"""Seconds after which a request is watched for a hang-up."""
 
 
 class ClientGoneError(Exception):
@@ -36,7 +32,6 @@ class Client:
         self._receive = receive
         self._send = send
         self._gone = False
-        self._watcher: asyncio.Task[None] | None = None
         self._json = False
         # One reader at a time: what watches for a hang-up must not take the body's parts.
         self._body_read = asyncio.Event()
@@ -79,13 +74,12 @@ class Client:
                 yield part
         self._body_read.set()
 
-    @contextmanager
-    def watched(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
         """Cancel what runs inside as soon as the client hangs up; comes out as `ClientGoneError`."""
         task = asyncio.current_task()
         assert task is not None
-        # Most answers are there before anybody has given up: a watcher costs more than its timer.
-        timer = asyncio.get_running_loop().call_later(WATCH_AFTER, self._begin_to_watch, task)
+        watcher = asyncio.create_task(self._watch(task))
         try:
             yield
         except asyncio.CancelledError:
@@ -93,14 +87,9 @@ class Client:
                 raise ClientGoneError from None
             raise
         finally:
-            timer.cancel()
-            if self._watcher is not None:
-                self._watcher.cancel()
+            watcher.cancel()
 
-    def _begin_to_watch(self, task: asyncio.Task[Any]) -> None:
-        self._watcher = asyncio.create_task(self._watch(task))
-
-    async def _watch(self, task: asyncio.Task[Any]) -> None:
+    async def _watch(self, task: asyncio.Task[None]) -> None:
         await self._body_read.wait()
         while not self._gone:
             self._gone = (await self._receive())["type"] == "http.disconnect"

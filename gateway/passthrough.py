@@ -50,7 +50,7 @@ class PassThrough:
         )
         headers = destination.headers_for(changed=False, again=False, identity=False)
         method = client.scope["method"]
-        with client.watched():
+        async with client.watched():
             try:
                 response = await self._upstream.send(method, destination.url, headers, body, destination.timeouts)
                 await _relay(client, response)
