@@ -54,5 +54,5 @@ def _too_large(plan: Plan, candidate: Checkpoint, policy: Policy, budget: Budget
     if candidate.projection_kind != TEXT:
         return None
     gain = plan.tokens_before - tokens_after
-    needed = min_gain(budget, policy, plan.trigger)
+    needed = min_gain(budget, policy, plan.trigger, plan.tokens_before)
     return None if gain >= needed else f"no gain: {plan.tokens_before} tokens before, {tokens_after} after"

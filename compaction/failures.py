@@ -27,6 +27,8 @@ class Fingerprint:
     source_digest: str
     through_seq: int
     head_anchor_seq: int
+    min_gain: int = 0
+    """What was demanded (R6.7): what was too little for one trigger may be enough for another."""
 
     @property
     def hash(self) -> str:
@@ -38,11 +40,12 @@ class Fingerprint:
             self.source_digest,
             self.through_seq,
             self.head_anchor_seq,
+            self.min_gain,
         )
         return hashlib.sha256(length_prefixed(values)).hexdigest()
 
 
-def fingerprint(plan: Plan, *, prompt_version: str, route: str) -> Fingerprint:
+def fingerprint(plan: Plan, *, prompt_version: str, route: str, min_gain: int = 0) -> Fingerprint:
     """The fingerprint of an attempt at `plan` with these prompts on this route."""
     return Fingerprint(
         prompt_version=prompt_version,
@@ -51,6 +54,7 @@ def fingerprint(plan: Plan, *, prompt_version: str, route: str) -> Fingerprint:
         source_digest=plan.source_digest.hex(),
         through_seq=plan.through_seq,
         head_anchor_seq=plan.head_anchor_seq,
+        min_gain=min_gain,
     )
 
 

@@ -116,9 +116,14 @@ def projected_now(situation: Situation) -> int:
     )
 
 
-def min_gain(budget: Budget, policy: Policy, trigger: Trigger) -> int:
-    """Tokens that a compaction must free: a share of high water, or anything where relief is asked for (R6.7)."""
+def min_gain(budget: Budget, policy: Policy, trigger: Trigger, before: int) -> int:
+    """Tokens that a compaction must free: a share of high water, or anything where relief is asked for (R6.7).
+
+    What is above the whole window (`before`) would be refused: then anything helps, whoever asks.
+    """
     if budget.high is None or trigger is not Trigger.BUDGET:
+        return 1
+    if budget.window is not None and before > budget.window:
         return 1
     return max(1, ceil(policy.min_gain * budget.high))
 
@@ -179,7 +184,7 @@ def _first_kept_turn(situation: Situation, run_first: int) -> int:
 def _mid_turn(situation: Situation, run: Span | None, cuts: Sequence[int]) -> list[_Cut]:
     """Inside a turn: all but the newest complete steps (R6.5).
 
-    A provider that refuses what fits by the estimate gets all but one step, if nothing else is left to be covered.
+    All but one step are the next best cut, for where the recent steps are still too much.
     Without any user message (a task in the preamble) the whole history is one turn, without an anchor.
     """
     done = turn_steps(situation.path)
@@ -188,7 +193,7 @@ def _mid_turn(situation: Situation, run: Span | None, cuts: Sequence[int]) -> li
     anchor, run_last = run or (0, 0)
     recent = _fitting(situation, reversed(done)) or [done[-1][0]]
     found = _at(cuts, Phase.MID_TURN, recent[-1] - 1, anchor, "all but the newest steps of the turn")
-    if situation.trigger is Trigger.PROVIDER and len(recent) > 1:
+    if len(recent) > 1:
         found += _at(cuts, Phase.MID_TURN, done[-1][0] - 1, anchor, "all but the newest step of the turn")
     return [cut for cut in found if cut.through > run_last]
 
@@ -232,7 +237,7 @@ def _objection(situation: Situation, cut: _Cut, gain: int) -> str | None:
     window = situation.budget.window
     if window is not None and _floor(situation, cut) > window:
         return "hopeless: what must stay exceeds the window"
-    needed = min_gain(situation.budget, situation.policy, situation.trigger)
+    needed = min_gain(situation.budget, situation.policy, situation.trigger, projected_now(situation))
     return f"would free {max(gain, 0)} tokens, {needed} are worth it" if gain < needed else None
 
 

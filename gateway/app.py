@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -31,7 +32,7 @@ from gateway.services import Services
 from gateway.settings import Settings
 from gateway.tasks import Supervisor
 from gateway.telemetry import METRICS_CONTENT_TYPE, Metrics
-from gateway.tokens import DEFAULT_ENCODING, TokenCounter
+from gateway.tokens import DEFAULT_ENCODING, TokenCounter, count_apart
 from gateway.upstream import UpstreamClient
 from store.open import open_store
 
@@ -58,7 +59,7 @@ def create_services(settings: Settings) -> Services:
         store=store,
         routes=routes,
         compactor=TextCompactor(
-            prompts, lambda texts: counter.count(texts, DEFAULT_ENCODING), fold=settings.compaction.fold
+            prompts, partial(count_apart, encoding=DEFAULT_ENCODING), fold=settings.compaction.fold
         ),
         policy=policy,
         prompt_version=prompts.version,

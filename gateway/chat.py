@@ -125,7 +125,7 @@ class ChatLine:
             exchange = Exchange(services.upstream, services.routes, route, destination, request, received)
             try:
                 compiled = await self._relieved(outlook, compiled, recording, exchange)
-                answer, compiled = await exchange.ask(compiled)
+                answer, compiled = await self._asked(compiled, exchange, recording)
                 if answer.refused:
                     answer, compiled = await self._recovered(answer, compiled, outlook, recording, exchange)
                 await self._announce(compiled, recording)
@@ -185,7 +185,7 @@ class ChatLine:
             preamble=conversation.preamble,
             frame=dump_frame(frame_of(request)),
             at=time.time(),
-            retry_count=int(retries) if retries.isdigit() else 0,
+            retry_count=int(retries) if retries.isdigit() and len(retries) < 10 else 0,
             sent=compiled.sent.to_log(),
         )
         refuse = self.services.settings.store.on_failure == "refuse"
@@ -203,6 +203,14 @@ class ChatLine:
             compiled = self.services.context.shorten(outlook, compiled) or compiled
         await recording.dispatch(compiled.sent.to_log())
         return compiled
+
+    async def _asked(self, compiled: Compiled, exchange: Exchange, recording: Recording) -> tuple[Answer, Compiled]:
+        """The provider's answer. The gateway's own errors say as well where the request was recorded (R2.11)."""
+        try:
+            return await exchange.ask(compiled)
+        except GatewayError:
+            await self._announce(compiled, recording)
+            raise
 
     async def _recovered(
         self, first: Answer, compiled: Compiled, outlook: Outlook, recording: Recording, exchange: Exchange

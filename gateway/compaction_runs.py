@@ -15,9 +15,9 @@ import structlog
 from compaction.acceptance import OVERTAKEN, refusal
 from compaction.checkpoint import new_checkpoint
 from compaction.failures import fingerprint, remember
-from compaction.planner import projected_tokens
+from compaction.planner import min_gain, projected_tokens
 from compaction.retreat import MOST_HALVINGS, to_boundary, to_half
-from compaction.types import Budget, Checkpoint, Plan, Policy
+from compaction.types import Budget, Checkpoint, Level, Plan, Policy
 from gateway.compactors import Candidate, Compactor, InvalidSummaryError, Job
 from gateway.conversation import Conversation
 from gateway.recording import usage_row
@@ -96,7 +96,12 @@ class CompactionRuns:
     async def _guarded(self, order: Order) -> Checkpoint | None:
         run = _Run(self._store, order, self._metrics)
         known = self._failed.get(order.recorded.session_key, ())
-        mark = fingerprint(order.plan, prompt_version=self._prompt_version, route=order.route.name)
+        mark = fingerprint(
+            order.plan,
+            prompt_version=self._prompt_version,
+            route=order.route.name,
+            min_gain=min_gain(order.budget, self._policy, order.plan.trigger, order.plan.tokens_before),
+        )
         if mark.hash in known:
             await run.note("planning", "suppressed", "an equal attempt has failed before")
             return None
@@ -130,7 +135,15 @@ class CompactionRuns:
     async def _compact(self, order: Order, run: _Run) -> Checkpoint | None:
         await run.started()
         order, candidate = await self._candidate(order, run)
-        checkpoint = self._checkpoint(order, candidate)
+        try:
+            checkpoint = self._checkpoint(order, candidate)
+        except _RefusedError as error:
+            if order.plan.level is not Level.SEGMENTED:
+                raise
+            # One more segment does not make it shorter: one record in the place of all may (R7.5).
+            await run.note("validation", "skipped", f"{error}; all segments are replaced")
+            order, candidate = await self._candidate(replace(order, plan=replace(order.plan, level=Level.SESSION)), run)
+            checkpoint = self._checkpoint(order, candidate)
         commit = await self._commit(order, checkpoint)
         if commit is not checkpoint:
             await run.note("persistence", "skipped", OVERTAKEN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -70,7 +71,7 @@ class Compactor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TextCompactor:
-    """Five-section summaries by a chat model (SPEC 8)."""
+    """Five-section summaries by a chat model (SPEC 8). What walks over long texts runs in a thread."""
 
     prompts: Prompts
     counter: Counter
@@ -78,8 +79,8 @@ class TextCompactor:
 
     async def compact(self, job: Job) -> Candidate:
         """One summary for the plan's new range, folded if it is too long for one request (R8.5)."""
-        given = self._input(job)
-        if self._fits(job, given):
+        given = await asyncio.to_thread(self._input, job)
+        if await asyncio.to_thread(self._fits, job, given):
             text = await self._summary(job, given)
         elif self.fold:
             text = await self._folded(job, given)
@@ -135,15 +136,32 @@ class TextCompactor:
         if len(new) < len(given.sources):
             # Chunks are cut from a gapless range: what was put before it is context for each of them.
             given = replace(given, sources=new, anchor=given.sources[: len(given.sources) - len(new)])
-        for first, last in self._chunks(job, given):
-            chunk = tuple(source for source in given.sources if first <= source.seq <= last)
+        if given.mode is Mode.SESSION and len(given.earlier) > 1:
+            # The records so far may be as long as the window themselves, so they are made one first.
+            running = await self._joined(job, given)
+            given = replace(given, earlier=())
+        # What another anchor takes the place of has been in no summary yet (R7.5): the first chunk begins with it.
+        before = given.anchor if given.mode is Mode.SESSION else ()
+        given = replace(given, anchor=given.anchor if given.mode is Mode.SEGMENT else ())
+        for first, last in await asyncio.to_thread(self._chunks, job, given):
+            chunk = (*before, *(source for source in given.sources if first <= source.seq <= last))
+            before = ()
             step = replace(given, sources=chunk, running=running)
             if running is not None:
                 step = replace(step, mode=Mode.FOLD, earlier=(), instructions=())
-            running = await self._summary(job, self._shrunk(job, step))
+            running = await self._summary(job, await asyncio.to_thread(self._shrunk, job, step))
         if running is None:
             raise SummaryError("nothing to summarise")
         return running
+
+    async def _joined(self, job: Job, given: SummaryInput) -> str:
+        """One record in the place of the earlier ones, two at a time."""
+        first, *others = given.earlier
+        text = first.text
+        for segment in others:
+            both = (replace(first, through_seq=segment.from_seq - 1, text=text), segment)
+            text = await self._summary(job, replace(given, earlier=both, sources=(), anchor=(), instructions=()))
+        return text
 
     def _chunks(self, job: Job, given: SummaryInput) -> list[tuple[int, int]]:
         assert job.window is not None
@@ -163,9 +181,9 @@ class TextCompactor:
 
     async def _summary(self, job: Job, given: SummaryInput) -> str:
         """One summary request, and one repair if the first answer is none (R8.4)."""
-        messages = summary_messages(given, self.prompts, self.counter)
-        answer = await job.summariser.ask(messages, given.limit, self._tokens(job, messages))
-        found = self._problems(job, given, answer)
+        messages = await asyncio.to_thread(summary_messages, given, self.prompts, self.counter)
+        answer = await job.summariser.ask(messages, given.limit, await asyncio.to_thread(self._tokens, job, messages))
+        found = await asyncio.to_thread(self._problems, job, given, answer)
         if not found:
             return clean(answer.text or "")
         thought = ran_out_of_thought(answer)
@@ -173,8 +191,8 @@ class TextCompactor:
         limit = repair_output_limit(given.limit, job.window, ran_out_of_thought=thought)
         if job.window is not None and self._tokens(job, again) + limit > job.window:
             again = repair_messages(messages, None, found, self.prompts)
-        answer = await job.summariser.ask(again, limit, self._tokens(job, again))
-        if found := self._problems(job, given, answer):
+        answer = await job.summariser.ask(again, limit, await asyncio.to_thread(self._tokens, job, again))
+        if found := await asyncio.to_thread(self._problems, job, given, answer):
             raise InvalidSummaryError(found)
         return clean(answer.text or "")
 

@@ -95,6 +95,8 @@ class Relay:
             # A plain comment line between encoded bytes would break them.
             self.heartbeat.stop()
         headers = response_headers(answer.response.headers, body_changed=events.encoded and not encoded)
+        # A stream may get one event more or less than the provider announced (R2.5, R2.7).
+        headers = [pair for pair in headers if pair[0].lower() != b"content-length"]
         await self.client.start(answer.response.status, headers)
         return encoded
 

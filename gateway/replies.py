@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import orjson
 
 from compaction.canonical import read_message
@@ -25,4 +27,8 @@ def _key(choice: Choice, *, interrupted: bool) -> ReplyKey:
 
 
 def _dump(choice: Choice) -> bytes:
-    return orjson.dumps(choice.message)
+    try:
+        return orjson.dumps(choice.message)
+    except TypeError:
+        # Lone surrogates, and integers above 64 bits: an answer that can be relayed can be kept.
+        return json.dumps(choice.message, separators=(",", ":")).encode()

@@ -44,7 +44,7 @@ class TokenCounter:
         """As `count`, without holding up the event loop."""
         if sum(map(len, texts)) <= THREAD_CHARACTERS:
             return self.count(texts, encoding)
-        return await asyncio.to_thread(_count_apart, texts, encoding)
+        return await asyncio.to_thread(count_apart, texts, encoding)
 
     def warm(self, encodings: Sequence[str] = (DEFAULT_ENCODING, "cl100k_base")) -> None:
         """Load vocabularies, 0.2 to 0.6 s each, before the first request needs them."""
@@ -52,7 +52,7 @@ class TokenCounter:
             self.count(["warm"], encoding)
 
 
-def _count_apart(texts: Sequence[str], encoding: str) -> list[int]:
+def count_apart(texts: Sequence[str], encoding: str) -> list[int]:
     """For a thread: `batch_count` lets other threads run meanwhile."""
     counts: list[int] = toktok.batch_count([_replaced(text) for text in texts], encoding, threads=1)
     return counts

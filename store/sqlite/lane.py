@@ -46,6 +46,9 @@ def write_together(connection: sqlite3.Connection, batch: Sequence[Work]) -> lis
     """
     try:
         connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.Error as error:  # another process has held the lock for too long: waiting again would not help
+        return _all_failed(connection, batch, error)
+    try:
         outcomes: list[Outcome] = [(work(connection), None) for work in batch]
         connection.execute("COMMIT")
     except Exception:  # noqa: BLE001 whatever it was, the second try tells it to the caller it belongs to

@@ -16,6 +16,7 @@ OTHER = {
     "source_digest": "cd" * 32,
     "through_seq": 5,
     "head_anchor_seq": 3,
+    "min_gain": 1,
 }
 
 

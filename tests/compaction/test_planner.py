@@ -234,10 +234,12 @@ def test_a_compaction_that_frees_nothing_is_not_tried():  # R6.7
 
 
 def test_min_gain_is_a_share_of_high_water_and_never_nothing():  # R6.7
-    assert min_gain(budget(10_000), Policy(), Trigger.BUDGET) == 1000
-    assert min_gain(budget(10_000), Policy(min_gain=0.0), Trigger.BUDGET) == 1
-    assert min_gain(budget(10_000), Policy(), Trigger.PROVIDER) == 1
-    assert min_gain(UNKNOWN, Policy(), Trigger.BUDGET) == 1
+    assert min_gain(budget(10_000), Policy(), Trigger.BUDGET, 11_000) == 1000
+    assert min_gain(budget(10_000), Policy(min_gain=0.0), Trigger.BUDGET, 11_000) == 1
+    assert min_gain(budget(10_000), Policy(), Trigger.PROVIDER, 11_000) == 1
+    assert min_gain(UNKNOWN, Policy(), Trigger.BUDGET, 11_000) == 1
+    # What is above the whole window would be refused: then anything helps.
+    assert min_gain(budget(10_000), Policy(), Trigger.BUDGET, 20_001) == 1
 
 
 def test_a_hopeless_plan_is_not_made():  # R6.7

@@ -115,13 +115,13 @@ async def test_much_text_is_counted_beside_the_event_loop(monkeypatch):
     """R5.3: the same figures, in a thread above 64 kB."""
     counter = TokenCounter()
     seen = []
-    count, apart = counter.count, tokens._count_apart
+    count, apart = counter.count, tokens.count_apart
 
     def watched(texts, encoding):
         seen.append(threading.current_thread() is threading.main_thread())
         return apart(texts, encoding)
 
-    monkeypatch.setattr(tokens, "_count_apart", watched)
+    monkeypatch.setattr(tokens, "count_apart", watched)
     small, large = ["word " * 10], ["word " * 10, "word " * (THREAD_CHARACTERS // 5)]
     assert await counter.count_async(small) == [11]
     assert await counter.count_async(large) == count(large)

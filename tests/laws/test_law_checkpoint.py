@@ -107,7 +107,7 @@ def test_an_accepted_checkpoint_makes_the_projection_smaller(messages, trigger, 
     candidate = replace(candidate, tokens_after=after)
     reason = refusal(made, candidate, path, None, policy, limits, after, route=ROUTE, prompt_version=PROMPT)
     gain = made.tokens_before - after
-    wanted = min_gain(limits, policy, trigger)
+    wanted = min_gain(limits, policy, trigger, made.tokens_before)
     assert reason is None if gain >= wanted else reason.startswith("no gain")
     assert gain > 0 or reason is not None
     projection = project(path, candidate, ProjectionOptions(), h.raws, size)
