@@ -64,3 +64,14 @@ def test_a_request_after_a_restart_goes_on(tmp_path):
         after = stack.bodies()[0]["messages"]
     assert talk.contexts[-1].split("; ")[1] == talk.contexts[-2].split("; ")[1]
     assert after[: len(before)] == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("window", "words", "summariser"), [(4096, 100, "honest"), (8192, 200, "too_large")])
+def test_a_conversation_does_not_get_stuck(tmp_path, window, words, summariser):
+    """R7.5: where one more segment brings nothing, one record takes the place of all."""
+    options = {"window": window, "models": (MODEL,), "summariser": summariser}
+    with running(tmp_path, SimulatorSettings(**options), context_window=window) as stack:
+        talk = Talk(stack.client(), session="small")
+        for _ in range(80):
+            assert talk.turn(words, tools=False)
