@@ -196,6 +196,8 @@ class ChatLine:
         self, outlook: Outlook, compiled: Compiled, recording: Recording, exchange: Exchange
     ) -> Compiled:
         """What is sent once a compaction that must come first has been tried (R6.1, R13.1)."""
+        if not outlook.compacts and not outlook.is_over(compiled):
+            return compiled
         if outlook.compacts:
             outlook = await self._compacted(outlook, recording, exchange)
             compiled = self.services.context.compile(outlook, outlook.checkpoint)

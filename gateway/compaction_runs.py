@@ -27,6 +27,7 @@ from gateway.settings import Route
 from gateway.summariser import OnSend, OnUsage, Summariser, SummaryError
 from gateway.tasks import Supervisor
 from gateway.telemetry import Metrics
+from store import entries
 from store.errors import StoreError
 from store.protocol import CheckpointReader, Store
 from store.rows import Entry, Recorded
@@ -233,12 +234,12 @@ class _Run:
 
     async def started(self) -> None:
         plan = self._order.plan
-        await self._append("compaction_started", {**self._facts(), "reason": plan.reason})
+        await self._append(entries.STARTED, {**self._facts(), "reason": plan.reason})
 
     async def sending(self, body: bytes) -> None:
         """A summary request is about to be sent: its bytes stand in the log first."""
         await self._append(
-            "compaction_diagnostic",
+            entries.DIAGNOSTIC,
             {**self._facts(), "stage": "generation", "request": hashlib.sha256(body).hexdigest()},
             [body],
         )
@@ -250,19 +251,19 @@ class _Run:
 
     async def note(self, stage: str, outcome: str, reason: str) -> None:
         """A decision that is no failure."""
-        await self._diagnose("compaction_diagnostic", stage, outcome, reason)
+        await self._diagnose(entries.DIAGNOSTIC, stage, outcome, reason)
 
     async def failed(self, stage: str, reason: str) -> None:
         """It came to nothing; the request goes on with what is valid (R13.1)."""
         try:
-            await self._diagnose("compaction_failed", stage, "failed_open", reason)
+            await self._diagnose(entries.FAILED, stage, "failed_open", reason)
         except StoreError as error:
             log.error("store_failed", what="compaction", error=str(error))
 
     async def done(self, checkpoint: Checkpoint) -> None:
         """It was committed; the entry `compaction_completed` is part of that transaction."""
         await self._diagnose(
-            "compaction_diagnostic",
+            entries.DIAGNOSTIC,
             "complete",
             "compacted",
             self._order.plan.reason,

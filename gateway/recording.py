@@ -15,11 +15,11 @@ from gateway.replies import reply_bodies, reply_keys
 from gateway.reply import Reply, Usage
 from gateway.tasks import Supervisor
 from gateway.telemetry import Metrics
+from store import entries
 from store.errors import StoreError
 from store.protocol import Store
 from store.rows import Boundary, Entry, Recorded, ReplyRecord, RequestRecord, UsageRow
 
-DIAGNOSTIC = "compaction_diagnostic"
 log = structlog.get_logger("palimpsest.recording")
 
 
@@ -83,7 +83,7 @@ class Recording:
             return
         data = {"stage": "dispatch", "outcome": "sent", "request_n": recorded.request_n, "sent": sent}
         try:
-            await self._store.append(self._tenant, recorded.session_key, [Entry(DIAGNOSTIC, data)])
+            await self._store.append(self._tenant, recorded.session_key, [Entry(entries.DIAGNOSTIC, data)])
         except StoreError as error:
             self._failed("dispatch", error)
 

@@ -11,7 +11,10 @@ MESSAGE = "message"
 PREAMBLE = "preamble"
 REQUEST = "request"
 RESPONSE = "response"
+STARTED = "compaction_started"
 COMPLETED = "compaction_completed"
+FAILED = "compaction_failed"
+DIAGNOSTIC = "compaction_diagnostic"
 ACCEPTED = "context_request_accepted"
 
 MAX_REPLIES = 16

@@ -26,6 +26,7 @@ from gateway.simulator.demo_script import SYSTEM, TOOLS, Turn, tool_result, turn
 from gateway.telemetry import configure_logging
 from gateway.tokens import TokenCounter
 from gateway.wire import decode_message
+from store import entries
 from store.open import open_store
 from store.protocol import Store
 from store.rows import LogEntry
@@ -195,7 +196,7 @@ async def _differences(settings: Settings, record: Record) -> list[str]:
         if session is None:
             return ["the session is not in the store"]
         log = await entries_of(store, session.key)
-        requests = [entry for entry in log if entry.kind == "request"]
+        requests = [entry for entry in log if entry.kind == entries.REQUEST]
         stored = await store.request(session.key, requests[-1].n)
         kept = [decode_message(raw) for raw in (*stored.preamble, *stored.history)]
         found = [] if kept == record.messages[: len(kept)] else ["the stored history differs from what was sent"]
@@ -204,7 +205,7 @@ async def _differences(settings: Settings, record: Record) -> list[str]:
         answers = [
             decode_message(await store.body(session.tenant, bytes.fromhex(entry.data["choices"][0])))
             for entry in log
-            if entry.kind == "response" and not entry.data["interrupted"]
+            if entry.kind == entries.RESPONSE and not entry.data["interrupted"]
         ]
         if [_said(answer) for answer in answers] != [_said(answer) for answer in record.answers]:
             found.append("the stored answers differ from those received")
@@ -215,10 +216,10 @@ async def _differences(settings: Settings, record: Record) -> list[str]:
 
 async def entries_of(store: Store, session_key: int) -> list[LogEntry]:
     """The whole log of a session."""
-    entries: list[LogEntry] = []
-    while page := await store.log(session_key, after=entries[-1].n if entries else 0):
-        entries.extend(page)
-    return entries
+    found: list[LogEntry] = []
+    while page := await store.log(session_key, after=found[-1].n if found else 0):
+        found.extend(page)
+    return found
 
 
 def _said(message: Json) -> tuple[str, list[tuple[str, str, str]]]:
