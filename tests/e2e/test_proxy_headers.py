@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import httpx
 import pytest
@@ -24,33 +23,13 @@ from tests.e2e.differential_upstream import (
     fronting,
 )
 from tests.e2e.harness import MODEL, Stack, running
-
-CHAT = "/v1/chat/completions"
-AUTH = {"authorization": "Bearer key-one"}
-# A client that keeps no cookies itself.
-HTTP = httpx.Client(verify=False, timeout=30, cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_http_client() -> Iterator[None]:
-    yield
-    HTTP.close()
+from tests.e2e.raw_http import AUTH, CHAT, HTTP, answered, post
 
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with running(tmp_path_factory.mktemp("proxy"), SimulatorSettings(models=(MODEL,))) as both:
         yield both
-
-
-def post(url: str, body: bytes | dict, path: str = CHAT, **headers: str) -> httpx.Response:
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return HTTP.post(url + path, content=content, headers={"content-type": "application/json", **AUTH, **named})
-
-
-def answered(call: Call) -> None:
-    call.answer()
 
 
 # --- R2.8, R2.13: headers ---

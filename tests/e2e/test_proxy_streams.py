@@ -5,11 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
-import httpx
 import orjson
 import pytest
 
@@ -26,35 +22,7 @@ from tests.e2e.differential_upstream import (
     plain_stream,
     stopped,
 )
-
-CHAT = "/v1/chat/completions"
-AUTH = {"authorization": "Bearer key-one"}
-COMMENT = b": keep-alive\n\n"
-HTTP = httpx.Client(verify=False, timeout=30)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_http_client() -> Iterator[None]:
-    yield
-    HTTP.close()
-
-
-def post(url: str, body: dict[str, Any], **headers: str) -> httpx.Response:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return HTTP.post(url + CHAT, json=body, headers={**AUTH, **named})
-
-
-def streaming(**members: Any) -> dict[str, Any]:
-    return chat(stream=True, **members)
-
-
-@contextmanager
-def streamed(url: str, body: dict[str, Any] | None = None) -> Iterator[httpx.Response]:
-    """A stream that is open."""
-    request = HTTP.stream("POST", url + CHAT, json=body or streaming(), headers=AUTH)
-    with request as response:
-        yield response
-
+from tests.e2e.raw_http import post, streamed, streaming
 
 # --- R2.4: bytes ---
 
