@@ -5,10 +5,10 @@ WORKDIR /src
 # Dependencies first: they change less often than the code.
 COPY requirements.lock ./
 RUN python -m venv /opt/palimpsest \
- && /opt/palimpsest/bin/pip install --require-hashes -r requirements.lock
+ && /opt/palimpsest/bin/pip install --no-deps --require-hashes -r requirements.lock
 # The build back end is pinned like everything else, so that no isolated build environment is fetched.
 COPY requirements-dev.lock ./
-RUN python -m venv /opt/build && /opt/build/bin/pip install --require-hashes -r requirements-dev.lock
+RUN python -m venv /opt/build && /opt/build/bin/pip install --no-deps --require-hashes -r requirements-dev.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY config config
 COPY compaction compaction
