@@ -22,6 +22,9 @@ class Command(NamedTuple):
 COMMANDS = {
     "serve": Command("gateway.cli.serve", "serve", "Run the gateway."),
     "demo": Command("gateway.cli.demo", "demo", "Drive a long conversation through it, without key and network."),
+    "replay": Command(
+        "gateway.cli.replay", "replay", "Send recorded conversations through it, and check each request."
+    ),
     "simulate": Command("gateway.cli.simulate", "simulate", "Run a simulated provider with a real context window."),
 }
 

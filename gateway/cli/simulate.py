@@ -9,7 +9,8 @@ from gateway.simulator.app import create_simulator
 from gateway.simulator.settings import DIALECT_NAMES, DialectName, SimulatorSettings
 
 
-def _dialect(value: str) -> DialectName:
+def dialect_named(value: str) -> DialectName:
+    """The dialect of that name, or an error that lists them all."""
     for name in DIALECT_NAMES:
         if name == value:
             return name
@@ -33,7 +34,7 @@ def simulate(
     try:
         settings = SimulatorSettings(
             window=window,
-            dialect=_dialect(dialect),
+            dialect=dialect_named(dialect),
             summariser=summariser,
             latency=latency,
             fault=fault,
