@@ -172,14 +172,18 @@ def _steps(
 ) -> list[Step]:
     """One request for each recorded answer, with all that was recorded before it."""
     messages = [orjson.dumps(message) for message in conversation.messages]
-    counts = TokenCounter().count([message.decode() for message in messages])
-    users = [n for n, message in enumerate(conversation.messages) if message["role"] == "user"]
     frame: Json = {"model": line.model} | ({"tools": conversation.tools} if conversation.tools else {})
+    overhead, *counts = TokenCounter().count(
+        [orjson.dumps(frame).decode(), *(message.decode() for message in messages)]
+    )
+    users = [n for n, message in enumerate(conversation.messages) if message["role"] == "user"]
     steps = []
     for point in conversation.points(limit):
         body = orjson.dumps(frame)[:-1] + b',"messages":[' + b",".join(messages[:point]) + b"]}"
         current = max((n for n in users if n < point), default=None)
-        steps.append(_step(line, body, session, sum(counts[:point]), None if current is None else messages[current]))
+        steps.append(
+            _step(line, body, session, overhead + sum(counts[:point]), None if current is None else messages[current])
+        )
         advance()
     return steps
 
