@@ -39,7 +39,10 @@ def test_a_giant_result_is_shortened_when_nothing_can_be_compacted(tmp_path, kno
         assert "event_seq=3 tool_call_id=call_1" in sent[2]["content"]
 
 
-@pytest.mark.parametrize("summariser", ["error_500", "empty", "refusal", "tool_call", "echo", "four_sections"])
+@pytest.mark.parametrize(
+    "summariser",
+    ["error_500", "empty", "refusal", "tool_call", "echo", "four_sections", "reasoning_only", "surrogate", "all_none"],
+)
 def test_a_summariser_that_fails_leaves_every_client_answered_or_with_the_providers_own_error(tmp_path, summariser):
     """R13.1: the first error reaches the client unchanged; the gateway adds none of its own."""
     with running(

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from compaction.validation import SummaryAnswer, problems
 from gateway.simulator.summariser import (
     HEADINGS,
     SUMMARISERS,
@@ -102,3 +103,26 @@ def test_each_bad_summariser_is_bad_in_its_way():
     assert choice["open_fence"].text.count("```") == 1
     assert summarise("hang", task()).faults.hang is not None
     assert summarise("error_500", task()).faults.status == 500
+    assert choice["reasoning_only"].text is None
+    assert choice["reasoning_only"].reasoning
+    assert len(sections(choice["section_twice"].text)) == len(HEADINGS) + 1
+    assert "\ud83d" in choice["surrogate"].text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name in SUMMARISERS if name not in {"honest", "too_large", "hang", "error_500", "error_429"}],
+)
+def test_no_bad_summary_passes_the_validation(name):
+    """R8.3: each is refused for its text (a summary that is too large is refused for its size, R9.2)."""
+    choice = summarise(name, task()).choice
+    answer = SummaryAnswer(
+        text=choice.text,
+        finish_reason=choice.finish,
+        tool_calls=bool(choice.calls),
+        refusal=choice.refusal,
+        reasoning_only=bool(choice.reasoning and not choice.text),
+    )
+    assert problems(answer, citations=(), source_text=TURNS)
+    honest = summarise("honest", task()).choice
+    assert not problems(SummaryAnswer(honest.text, honest.finish), citations=(), source_text=TURNS)
